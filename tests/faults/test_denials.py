@@ -13,14 +13,13 @@ import pytest
 
 from tests.support.builders import claim
 from tests.support.extensions import bound_name, open_claims
-from tests.support.refusals import denied_by_policy, denied_by_webhook
+from tests.support.refusals import denied_by_policy, denied_by_webhook, deny
 from tests.support.suspension import suspend
 from tests.support.volumes import WHOLE
-from tests.support.world import HASH_LABEL, World, condition, open_world, sandbox
+from tests.support.world import HASH_LABEL, condition, open_world, sandbox
 
 Json = dict[str, Any]
 LONG_S = 1200.0
-ALWAYS = 10**6
 each_denial = pytest.mark.parametrize(
     "denial",
     [
@@ -37,12 +36,6 @@ each_denial = pytest.mark.parametrize(
     ],
     ids=lambda denial: f"{denial['code']} {denial['reason']} {denial['message'].split()[0]}",
 )
-
-
-def deny(world: World, asked: str, denial: Json, *, times: int = ALWAYS) -> None:
-    """Have requests of this kind denied."""
-    verb, resource = asked.split()
-    world.plane.fail_next(verb, resource, denial["code"], times=times, body=denial)
 
 
 @each_denial

@@ -16,9 +16,9 @@ from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH
 from tests.support.extensions import bound_name, members, open_claims, open_pools, ready_of
 from tests.support.names import CLAIMS
-from tests.support.refusals import BY_POLICY, BY_SCHEMA, BY_WEBHOOK, INVALID_BY_WEBHOOK
+from tests.support.refusals import BY_POLICY, BY_SCHEMA, BY_WEBHOOK, INVALID_BY_WEBHOOK, deny
 from tests.support.volumes import WHOLE
-from tests.support.world import World, condition, open_world, sandbox
+from tests.support.world import condition, open_world, sandbox
 
 Json = dict[str, Any]
 LONG_S = 1200.0
@@ -91,11 +91,6 @@ async def test_a_status_that_is_refused_at_first_is_written(code: int) -> None:
         assert condition(world.get(), "Ready")["status"] == "True"
 
 
-def refuse(world: World, verb: str, resource: str, answer: Json) -> None:
-    """Refuse writes of a kind from now on, until the faults are cleared."""
-    world.plane.fail_next(verb, resource, 422, times=1_000_000, body=answer)
-
-
 @passing
 @pytest.mark.parametrize("resource", ["pods", "services", "persistentvolumeclaims"])
 async def test_a_child_that_a_policy_refuses_comes_once_the_policy_is_gone(
@@ -103,7 +98,7 @@ async def test_a_child_that_a_policy_refuses_comes_once_the_policy_is_gone(
 ) -> None:
     """Refused with 422 for an hour: told as an error, tried ever less often, and then made."""
     async with open_world() as world:
-        refuse(world, "create", resource, answer)
+        deny(world, f"create {resource}", answer)
         await world.create(sandbox(spec=WHOLE))
         await world.advance(3600.0)
         ready = condition(world.get(), "Ready")
@@ -124,7 +119,7 @@ async def test_a_repair_or_adoption_that_a_policy_refuses_is_done_once_the_polic
     async with open_world() as world:
         await world.ready_sandbox(sandbox(spec=WHOLE))
         name = "data-sb-1" if resource == "persistentvolumeclaims" else "sb-1"
-        refuse(world, "patch", resource, answer)
+        deny(world, f"patch {resource}", answer)
         await world.patch(resource, name, {"metadata": {"ownerReferences": []}})
         await world.advance(3600.0)
         ready = condition(world.get(), "Ready")
@@ -144,7 +139,7 @@ async def test_a_status_that_a_policy_refuses_is_written_once_the_policy_is_gone
 ) -> None:
     """Refused with 422 for an hour: tried ever less often, then written."""
     async with open_world() as world:
-        refuse(world, "patch", "sandboxes/status", answer)
+        deny(world, "patch sandboxes/status", answer)
         await world.create(sandbox())
         await world.run_pod()
         await world.advance(3600.0)
@@ -163,7 +158,7 @@ async def test_while_a_policy_refuses_its_status_an_expired_sandbox_is_not_torn_
     async with open_world() as world:
         spec = {"shutdownTime": SOON, "shutdownPolicy": policy}
         await world.ready_sandbox(sandbox(spec=spec))
-        refuse(world, "patch", "sandboxes/status", answer)
+        deny(world, "patch sandboxes/status", answer)
         await world.advance(600.0)
         assert "deletionTimestamp" not in world.pod()["metadata"]
         world.plane.faults.clear()
@@ -178,7 +173,7 @@ async def test_while_a_policy_refuses_its_status_an_expired_sandbox_is_not_torn_
 async def test_what_the_schema_refuses_waits_for_an_edit() -> None:
     """A Pod that breaks a rule of its kind is shown as such and not tried again."""
     async with open_world() as world:
-        refuse(world, "create", "pods", BY_SCHEMA)
+        deny(world, "create pods", BY_SCHEMA)
         await world.create(sandbox())
         await world.advance(3600.0)
         ready = condition(world.get(), "Ready")

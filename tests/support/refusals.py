@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.world import World
+
 __all__ = [
     "BY_POLICY",
     "BY_SCHEMA",
@@ -15,9 +17,12 @@ __all__ = [
     "TEST_FAILED",
     "denied_by_policy",
     "denied_by_webhook",
+    "deny",
 ]
 
 Json = dict[str, Any]
+
+_ALWAYS = 10**6
 
 
 def _refusal(message: str, details: Json | None, reason: str = "Invalid") -> Json:
@@ -56,3 +61,9 @@ def denied_by_webhook(code: int, reason: str = "") -> Json:
 def denied_by_policy(code: int, reason: str) -> Json:
     """Return the denial of a ValidatingAdmissionPolicy whose validation gives a reason."""
     return {**BY_POLICY, "code": code, "reason": reason}
+
+
+def deny(world: World, asked: str, denial: Json, *, times: int = _ALWAYS) -> None:
+    """Have requests of this kind, such as ``create pods``, denied until the faults are cleared."""
+    verb, resource = asked.split()
+    world.plane.fail_next(verb, resource, denial["code"], times=times, body=denial)
