@@ -49,6 +49,8 @@ EXTENDED = (
     "tests/manager/test_rolling_upgrade.py",
     "tests/manager/test_two_controllers_at_once.py",
     "tests/manifests/test_image.py",
+    "tests/mutants/test_judge.py",
+    "tests/mutants/test_switches.py",
     "tests/tenancy/test_fairness.py",
 )
 """The files and folders whose tests have the marker."""

@@ -17,12 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from tempfile import TemporaryDirectory
 
-from tests.mutants.judge import TYPES, Copy, Verdict
+from tests.mutants.judge import TYPES, Judge, Verdict
 from tests.mutants.reach import Reach, record, unrecorded
 from tests.mutants.sites import Site, equivalent, every_site, sites_of
 
@@ -33,23 +32,21 @@ DEADLY = (
     "drop self._admit(key, rank, (reason,), cause, after_s) => pass"
 )
 """A change that any test of a controller notices: if none does, nothing is noticed at all."""
-_SAMPLE = 20
+_SAMPLE = 60
 _SAMPLE_S = 150.0
 _MOST_LIVING_IN_SAMPLE = 1 / 3
+_AT_ONCE = 400
+"""So many changes stand in one copy: with more, its modules become slow."""
 
 Chooser = Callable[[Site], tuple[list[str], float]]
 """Returns the tests of a change, and for how many seconds of CPU they ran without it."""
 
 
 class Run:
-    """Judges changes, as many at a time as there are copies, and tells of each."""
+    """Judges changes, as many at a time as there are processors, and tells of each."""
 
-    def __init__(self, copies: Sequence[Copy], tests: Chooser, judged: Path | None) -> None:
+    def __init__(self, tests: Chooser, judged: Path | None) -> None:
         """Append to a file, if one is given, what is judged; it is not judged again."""
-        self._copies: SimpleQueue[Copy] = SimpleQueue()
-        for copy in copies:
-            self._copies.put(copy)
-        self._number = len(copies)
         self._tests = tests
         self._judged = judged
         self.caught: dict[str, str] = {}
@@ -61,17 +58,35 @@ class Run:
         if self._judged is not None and self._judged.exists():
             done = {line[8:] for line in self._judged.read_text("utf-8").splitlines()}
         left = [site for site in chosen if site.name not in done]
+        with suppress(KeyboardInterrupt):
+            for first in range(0, len(left), _AT_ONCE):
+                self._judge_some(left[first : first + _AT_ONCE], ends_at)
 
-        def one(site: Site) -> tuple[Site, Verdict | None]:
-            return site, self._one(site) if time.monotonic() < ends_at else None
+    def _judge_some(self, some: Sequence[Site], ends_at: float) -> None:
+        asked = {site: self._tests(site) for site in some}
+        with ExitStack() as stack:
+            judges = SimpleQueue[Judge]()
 
-        with ThreadPoolExecutor(self._number) as pool:
-            try:
-                for site, verdict in pool.map(one, left):
-                    if verdict is not None:
-                        self._tell(site, verdict)
-            except KeyboardInterrupt:
-                pool.shutdown(wait=False, cancel_futures=True)
+            def one(site: Site) -> tuple[Site, Verdict | None]:
+                if time.monotonic() > ends_at:
+                    return site, None
+                judge = judges.get()
+                try:
+                    return site, judge.judge(site, *asked[site])
+                finally:
+                    judges.put(judge)
+
+            number = min(len(some), len(os.sched_getaffinity(0)))
+            for judge in [stack.enter_context(Judge(asked)) for _ in range(number)]:
+                judges.put(judge)
+            with ThreadPoolExecutor(number) as pool:
+                try:
+                    for site, verdict in pool.map(one, some):
+                        if verdict is not None:
+                            self._tell(site, verdict)
+                except KeyboardInterrupt:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
 
     def fault(self, *, is_deadly_asked: bool) -> str:
         """Return what makes all of it worthless, "" if nothing does.
@@ -82,24 +97,15 @@ class Run:
         if not self.caught and not self.living:
             return "nothing was tried"
         killers = [one for one in dict.fromkeys(self.caught.values()) if one != TYPES]
-        if killers:
-            copy = self._copies.get()
-            without = copy.judge(None, killers, 60.0 * len(killers))
-            self._copies.put(copy)
+        (deadly,) = (site for site in sites_of(DEADLY) if site.name == DEADLY)
+        asked = self._tests(deadly)
+        with Judge({deadly: ([*asked[0], *killers], asked[1])}) as judge:
+            without = judge.judge(None, killers, 60.0 * len(killers))
             if without.is_caught:
                 return f"without a change, this fails as well: {without.by}"
-        if not is_deadly_asked:
-            return ""
-        (deadly,) = (site for site in sites_of(DEADLY) if site.name == DEADLY)
-        return "" if self._one(deadly).is_caught else f"nothing notices even {DEADLY}"
-
-    def _one(self, site: Site) -> Verdict:
-        tests, seconds = self._tests(site)
-        copy = self._copies.get()
-        try:
-            return copy.judge(site, tests, seconds)
-        finally:
-            self._copies.put(copy)
+            if is_deadly_asked and not judge.judge(deadly, *asked).is_caught:
+                return f"nothing notices even {DEADLY}"
+        return ""
 
     def _tell(self, site: Site, verdict: Verdict) -> None:
         word = "caught" if verdict.is_caught else "LIVES"
@@ -183,15 +189,10 @@ def main(argv: Sequence[str]) -> int:
         say("\n".join(site.name for site in chosen))
         return 0
     tests, knows_all = _chooser(options, folder / "reached")
-    with ExitStack() as stack:
-        number = min(len(chosen), len(os.sched_getaffinity(0)))
-        folders = [stack.enter_context(TemporaryDirectory()) for _ in range(number)]
-        run = Run(
-            [Copy(Path(one)) for one in folders], tests, folder / "judged" if options.all else None
-        )
-        run.judge(chosen, began + options.minutes * 60)
-        # A few files need not notice what all others do.
-        fault = run.fault(is_deadly_asked=not options.tests)
+    run = Run(tests, folder / "judged" if options.all else None)
+    run.judge(chosen, began + options.minutes * 60)
+    # A few files need not notice what all others do.
+    fault = run.fault(is_deadly_asked=not options.tests)
     say(f"{len(run.caught)} of {len(run.caught) + len(run.living)} changes are noticed")
     for name in run.living:
         say(f"nothing notices {name}")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.mutants.copies import heed_signals
 
-__all__ = ["CHOSEN", "LONGEST"]
+__all__ = ["CHOSEN", "LONGEST", "limit"]
 
 CHOSEN = "SANDBOX_TESTS_CHOSEN"
 LONGEST = "SANDBOX_TESTS_LONGEST_CPU_S"
@@ -21,12 +21,16 @@ _MOST_BYTES = 4 << 30
 
 
 def pytest_configure() -> None:
-    """Set the limits, which the processes that tests start inherit.
+    """Set the limits."""
+    heed_signals()
+    limit(int(os.environ[LONGEST]))
+
+
+def limit(longest_s: int) -> None:
+    """Set the limits of this process, in seconds of CPU, and of those that it starts.
 
     Of memory only what can be written counts: a browser reserves far more than it uses.
     """
-    heed_signals()
-    longest_s = int(os.environ[LONGEST])
     resource.setrlimit(resource.RLIMIT_CPU, (longest_s, longest_s))
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
 

@@ -25,7 +25,7 @@ import pytest
 from tests.mutants.copies import ROOT, copy_project, environment, heed_signals
 from tests.mutants.sites import Site, blocks, defined, modules
 
-__all__ = ["LEFT_OUT", "Reach", "folder_of", "record", "unrecorded"]
+__all__ = ["LEFT_OUT", "Reach", "folder_of", "forget_computed", "record", "unrecorded"]
 
 # What tests other things than the core, or takes long for what shorter tests notice.
 LEFT_OUT = {
@@ -125,7 +125,8 @@ def pytest_runtest_protocol(
     if nextitem is None or not nextitem.nodeid.startswith(f"{path}::"):
         (folder / _key(item.config.rootpath, path)).write_text("\n".join(_lines), "utf-8")
         _lines.clear()
-        _forget_computed()
+        # What one file of tests has computed, the next runs as well.
+        forget_computed("_reached")
     return result
 
 
@@ -134,11 +135,11 @@ def _cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def _forget_computed() -> None:
-    """Empty the product's memories: what one file of tests has computed, the next runs as well."""
+def forget_computed(mark: str) -> None:
+    """Empty the memories of modules that have a name: all is computed again."""
     for module in [*sys.modules.values()]:
         names = getattr(module, "__dict__", {})
-        for one in [*names.values()] if "_reached" in names else ():
+        for one in [*names.values()] if mark in names else ():
             if hasattr(one, "cache_clear"):
                 one.cache_clear()
 
