@@ -102,7 +102,9 @@ class EventRecorder:
             return
         self._make_room()
         self._forget(key)
-        name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
+        # No part of a name ends with a hyphen, or is empty.
+        stem = regarding.name[:_NAME_LIMIT_CHARACTERS].rstrip("-.")
+        name = f"{stem}.{os.urandom(8).hex()}"
         series = self._series[key] = _Series(key, name, regarding.namespace or "default", now)
         if len(self._series) > _MOST_SERIES:
             self._forget(next(iter(self._series)))

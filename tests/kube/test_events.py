@@ -90,15 +90,19 @@ async def test_an_event_is_posted_as_the_api_wants_it() -> None:
     assert recorder.counts["posted"] == 1
 
 
-async def test_texts_are_cut_to_what_the_server_accepts() -> None:
+@pytest.mark.parametrize(
+    ("name", "kept"), [("n" * 253, "n" * 236), (f"{'n' * 234}.-{'n' * 17}", "n" * 234)]
+)
+async def test_texts_are_cut_to_what_the_server_accepts(name: str, kept: str) -> None:
     """Note 1024 bytes on a character's border, names 253, reason, action and instance 128."""
-    reference = ObjectReference("v1", "Node", "n" * 253)
+    reference = ObjectReference("v1", "Node", name)
     async with recording(instance="i" * 200) as (server, recorder, _):
         recorder.emit(reference, "Normal", "R" * 200, "A" * 200, "\u20ac" * 500)
         await server.received(1)
     event = server.requests[0].json
     assert event["note"] == "\u20ac" * 341
-    assert (len(event["metadata"]["name"]), event["metadata"]["namespace"]) == (253, "default")
+    assert re.fullmatch(rf"{kept}\.[0-9a-f]{{16}}", event["metadata"]["name"])
+    assert event["metadata"]["namespace"] == "default"
     assert (len(event["reason"]), len(event["action"])) == (128, 128)
     assert event["reportingInstance"] == "i" * 128
 
