@@ -200,7 +200,8 @@ class ExecAuth(Auth):
             if status.clientCertificateData and status.clientKeyData:
                 self._load((status.clientCertificateData, status.clientKeyData))
             self._header = f"Bearer {status.token}" if status.token else None
-            self._fresh_until = max(expires - _EXPIRY_MARGIN, self._clock.now() + _LEAST_USE)
+            soonest = self._clock.now() + _LEAST_USE + _EXPIRY_MARGIN
+            self._fresh_until = max(expires, soonest) - _EXPIRY_MARGIN
 
     def _drop(self, run: Call[tuple[_CredentialStatus, datetime]]) -> bool:
         """Forget a run that has ended; return whether nobody has done so before."""

@@ -294,8 +294,8 @@ def from_response(
         kind = NotFound
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
     header = headers.get(b"retry-after", b"")
-    wait_s = float(header) if header.isdigit() else float(answer.details.retryAfterSeconds)
-    retry_after_s = min(wait_s, _LONGEST_RETRY_AFTER_S) if wait_s > 0 else None
+    wait_s = float(header) if header.isdigit() else answer.details.retryAfterSeconds
+    retry_after_s = float(min(wait_s, _LONGEST_RETRY_AFTER_S)) if wait_s > 0 else None
     return kind(status, answer, asked, retry_after_s=retry_after_s)
 
 

@@ -200,6 +200,7 @@ def test_a_refusal_for_what_is_asked_does_not_send_anybody_to_the_roles(why: str
     [
         ({b"retry-after": b"7"}, BUSY, 7.0),
         ({}, BUSY, 3.0),
+        ({}, BUSY.replace(b"3", b"3" * 400), 3600.0),
         ({b"retry-after": b"Wed, 21 Oct 2026 07:28:00 GMT"}, b"", None),
         ({b"retry-after": b"-1"}, b"", None),
         ({b"retry-after": b"\xb2"}, b"", None),
