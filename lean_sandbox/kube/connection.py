@@ -105,12 +105,12 @@ def to_listener(url: str, ca_file: Path | None) -> Connection:
     """
     base = url.removesuffix("/").removesuffix("/metrics")
     try:
-        parse_server(base)
+        address = parse_server(base)
     except ConfigError as error:
         way_out = "give one such as http://127.0.0.1:8080"
         raise ConfigError(error.problem, source="--url", way_out=way_out) from error
     try:
-        context = tls_context(file=ca_file) if url.startswith("https://") else None
+        context = tls_context(file=ca_file) if address.tls else None
     except (OSError, ValueError) as error:
         raise ConfigError(f"--ca-file: {ca_file} is not a certificate: {error}") from error
     return Connection(base, context, source="--url")
