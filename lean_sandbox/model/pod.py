@@ -240,13 +240,14 @@ def _pod_spec(sandbox: Sandbox) -> Any:
     spec: dict[str, Any] = _fields.decode(raw) or {}
     held = _items.decode(spec.get("volumes", b"null")) or ()
     shown = sandbox.spec.podTemplate.shape().volumes or ()
-    claimed = [template.name for template in templates]
+    # A set: a tenant's spec may have 100,000 volumes, and 1,000 claims.
+    claimed = {template.name for template in templates}
     volumes: list[Any] = [
         volume for volume, one in zip(held, shown, strict=True) if one.name not in claimed
     ]
-    for name in claimed:
-        claim = {"claimName": pvc_name(name, sandbox.metadata.name)}
-        volumes.append({"name": name, "persistentVolumeClaim": claim})
+    for template in templates:
+        claim = {"claimName": pvc_name(template.name, sandbox.metadata.name)}
+        volumes.append({"name": template.name, "persistentVolumeClaim": claim})
     return {**spec, "volumes": volumes}
 
 

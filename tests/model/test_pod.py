@@ -8,7 +8,12 @@ import msgspec
 import pytest
 
 from lean_sandbox.model.pod import Pod, build_pod, stopped_reason
-from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.sandbox import (
+    Sandbox,
+    SandboxSpec,
+    VolumeClaimTemplate,
+    VolumeClaimTemplateMetadata,
+)
 from tests.model.support import HASH, HASH_KEY, REFERENCE, owner, sandbox, template
 
 
@@ -101,6 +106,31 @@ def test_without_claims_the_spec_is_not_even_parsed(templates: list[object] | No
     spec = build_pod(msgspec.json.decode(body, type=Sandbox))["spec"]
 
     assert bytes(spec) == raw
+
+
+class Name(str):
+    """The name of a volume claim, which counts how often it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_no_volume_is_compared_with_each_claim() -> None:
+    """A tenant's hundred thousand volumes and thousand claims would hold up everybody."""
+    spec = {"volumes": [{"name": f"v{at}"} for at in range(100)]}
+    claims = [VolumeClaimTemplateMetadata(Name(f"c{at}")) for at in range(100)]
+    asked = SandboxSpec(
+        sandbox({"podTemplate": {"spec": spec}}).spec.podTemplate,
+        tuple(VolumeClaimTemplate(metadata) for metadata in claims),
+    )
+    made = build_pod(msgspec.structs.replace(sandbox(), spec=asked))
+    assert len(made["spec"]["volumes"]) == 200
+    assert Name.compared < 200
 
 
 @pytest.mark.parametrize(

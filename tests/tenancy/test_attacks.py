@@ -13,7 +13,7 @@ from tests.totals import ATTACKS
 TESTS = Path(__file__).resolve().parent.parent
 _ROW = re.compile(r"^\| (?P<number>\d\.\d+) \| (?P<law>[^|]+) \| (?P<proof>[^|]+) \|$")
 # How many attacks each part has.
-_PARTS = {1: 38, 2: 25, 3: 19, 4: 6, 5: 2}
+_PARTS = {1: 38, 2: 26, 3: 19, 4: 6, 5: 2}
 
 
 def rows() -> dict[str, list[str]]:
