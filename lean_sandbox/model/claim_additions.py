@@ -131,9 +131,8 @@ def _label_fault(key: str, value: str, allowed_domains: Collection[str]) -> str:
             f"(e.g. '{names.DEFAULT_LABEL_DOMAIN}/my-label') "
             "to prevent opting into unintended policy domains"
         )
-    domain = prefix.lower()
-    if not _is_within(domain, allowed_domains):
-        return f'label domain "{domain}" is not in the allowlist'
+    if not _is_within(prefix, allowed_domains):
+        return f'label domain "{prefix}" is not in the allowlist'
     if value and (len(value) > _MAX_NAME or not _NAME.fullmatch(value)):
         return (
             f'invalid label value: "{value}" does not match allowed pattern: at most {_MAX_NAME} '
@@ -146,7 +145,7 @@ def _annotation_fault(key: str) -> str:
     if detail := _key_fault(key):
         return f'invalid annotation key: "{key}": {detail}'
     prefix, slash, _ = key.partition("/")
-    is_restricted = bool(slash) and _is_within(prefix.lower(), _RESTRICTED_DOMAINS)
+    is_restricted = bool(slash) and _is_within(prefix, _RESTRICTED_DOMAINS)
     if is_restricted and key != names.SAFE_TO_EVICT_ANNOTATION:
         return f'restricted system domain: "{key}" is not allowed in AdditionalPodMetadata'
     return ""
@@ -177,8 +176,6 @@ def inject_env(pod_spec: Json, env: Sequence[EnvVar], policy: str) -> Json:
     Raises ClaimError: ENV_VARS_REJECTED when the template's policy forbids it; OTHER for an unknown
     container or a variable that the policy does not let the claim replace.
     """
-    if not env:
-        return pod_spec
     if policy not in (names.INJECTION_ALLOWED, names.INJECTION_OVERRIDES):
         raise _env_rejected("environment variable injection is not allowed by the template policy")
     init = pod_spec.get("initContainers") or []

@@ -163,10 +163,10 @@ def next_claim_status(
     conditions = upsert(old.conditions, _ready(seen), now)
     finished = _mirrored(seen, names.FINISHED)
     # The work of a claim that names no Sandbox has ended for good, whatever is wrong with its spec.
-    is_over = seen.is_expired or not old.bound.name
+    has_ended = seen.is_expired or not old.bound.name
     if finished is not None:
         conditions = upsert(conditions, finished, now)
-    elif seen.sandbox_name or not is_over:
+    elif seen.sandbox_name or not has_ended:
         conditions = remove(conditions, names.FINISHED)
     return SandboxClaimStatus(_sorted(conditions), _bound(old, seen, fault))
 

@@ -209,7 +209,7 @@ def desired_policy_spec(template: TemplateView) -> Json:
     }
     if template.network_policy_json is None:
         return spec | _DEFAULT_RULES
-    rules = msgspec.json.decode(template.network_policy_json) or {}
+    rules = msgspec.json.decode(template.network_policy_json)
     spec.update({key: rules[key] for key in ("ingress", "egress") if rules.get(key)})
     return spec
 
@@ -239,8 +239,8 @@ def policy_patch(template: TemplateView, uid: str) -> list[Json]:
 
 def is_policy_as_desired(template: TemplateView, stored_spec: bytes | None) -> bool:
     """Return whether the stored spec of a policy is the desired one, defaults included."""
-    stored = msgspec.json.decode(stored_spec) if stored_spec else None
-    return bool(canonical(desired_policy_spec(template)) == canonical(stored or {}))
+    stored = msgspec.json.decode(stored_spec or b"null")
+    return bool(canonical(desired_policy_spec(template)) == canonical(stored))
 
 
 def policy_refusal(template_name: str) -> str:
