@@ -65,11 +65,10 @@ def counted(before: PodFailures, pod: str, *, lived_s: float, now_s: float) -> P
     return PodFailures(1 if is_new_row else before.count + 1, now_s, pod)
 
 
-def wait_s(failures: PodFailures, now_s: float) -> float:
-    """Return how long to wait before the Pod is deleted; a date in the future counts as now."""
-    pause_s = FIRST_PAUSE_S * 2.0 ** min(max(failures.count - 1, 0), _MOST_DOUBLINGS)
-    pause_s = min(pause_s, LONGEST_PAUSE_S)
-    return min(failures.at_s + pause_s - now_s, pause_s)
+def pause_s(count: int) -> float:
+    """Return how long a Pod stays after so many failures in a row; a disruption is none."""
+    pause = FIRST_PAUSE_S * 2.0 ** min(max(count - 1, 0), _MOST_DOUBLINGS)
+    return min(pause, LONGEST_PAUSE_S)
 
 
 class Recreate(Companion[CompanionSandboxEntry]):
@@ -131,24 +130,37 @@ class Recreate(Companion[CompanionSandboxEntry]):
         pod = self._failed(sandbox)
         if pod is None or limit is None or not is_wanted or is_free:
             return Result()
-        if pod.disrupted_at:
-            failures = PodFailures(0, parse_rfc3339(pod.disrupted_at).timestamp(), pod.uid)
-        else:
-            failures = self._counted.get(pod.uid) or failures_of(sandbox.annotations)
-            if failures.pod != pod.uid:
-                failures = await self._count(sandbox, pod, failures)
+        failures = await self._failures(sandbox, pod)
         if failures.count > limit:
             self._give_up(sandbox, pod, failures, limit)
             return Result()
-        left_s = wait_s(failures, self._kit.server_time.now_s())
+        left_s = failures.at_s + pause_s(failures.count) - self._kit.server_time.now_s()
         if left_s > 0.0:
             return Result(requeue_after_s=left_s)
         if await self._kit.writer.delete(self._pods, pod):
+            # A finalizer may keep it, and the event that says so may come late.
+            self._pods.mark(pod, is_deleting=True)
             why = "disruption" if pod.disrupted_at else f"failure {failures.count} in a row"
             named = f" ({pod.reason})" if pod.reason else ""
             note = f'Deleted failed Pod "{pod.key.name}"{named} so that another is made: {why}'
             self.report(self.cache, sandbox, "PodRecreated", note)
         return Result()
+
+    async def _failures(self, sandbox: CompanionSandboxEntry, pod: FailedPodEntry) -> PodFailures:
+        """Return the failures in a row with that of a Pod, which is counted if it was none before.
+
+        One at a time in the future, by a clock that is ahead or by a tenant, counts as one of now.
+        """
+        found = self._counted.get(pod.uid)
+        if found is None and pod.disrupted_at:
+            found = PodFailures(0, parse_rfc3339(pod.disrupted_at).timestamp(), pod.uid)
+        elif found is None:
+            found = failures_of(sandbox.annotations)
+            if found.pod != pod.uid:
+                found = await self._count(sandbox, pod, found)
+        at_s = min(found.at_s, self._kit.server_time.now_s())
+        self._counted[pod.uid] = found = msgspec.structs.replace(found, at_s=at_s)
+        return found
 
     async def _count(
         self, sandbox: CompanionSandboxEntry, pod: FailedPodEntry, before: PodFailures
@@ -163,7 +175,6 @@ class Recreate(Companion[CompanionSandboxEntry]):
             FAILURE_POD: pod.uid,
         }
         await self.write(sandbox, {"metadata": {"annotations": annotations}})
-        self._counted[pod.uid] = failures
         return failures
 
     def _give_up(

@@ -36,7 +36,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
-from lean_sandbox.runtime.workers import Requeue, Result
+from lean_sandbox.runtime.workers import AT_ONCE_S, Requeue, Result
 from lean_sandbox.watch.kind import Delta, Key
 
 # Changes of members within this time are looked at together.
@@ -120,14 +120,14 @@ class Rollout(Companion[CompanionPoolEntry]):
             return await self._report(pool, blueprint, found, permitted)
         # The controller may have seen a change of the template already that this has not.
         if await self._blueprints.fetch(pool.template_key) is not blueprint:
-            return Result(requeue_after_s=0.0)
+            return Result(requeue_after_s=AT_ONCE_S)
         # First, so that whoever follows this process knows that there is an end to tell.
         if word_of(self._pace_of(pool).status) != PROGRESSING:
             await self._announce(pool, status_of(PROGRESSING, found))
         # Others may have changed what was counted before these requests.
         if doomed := choose(await self._members(pool, blueprint), permitted):
             await self._delete(pool, doomed[0])
-        return Result(requeue_after_s=0.0)
+        return Result(requeue_after_s=AT_ONCE_S)
 
     def _share_of(self, pool: CompanionPoolEntry) -> Share | None:
         share = self.wish(self.cache, pool, ROLLING_UPDATE, read_share)
@@ -143,7 +143,7 @@ class Rollout(Companion[CompanionPoolEntry]):
     async def _members(self, pool: CompanionPoolEntry, blueprint: Blueprint) -> FreeMembers:
         """Count the free members; a GET for each stamp that is new, and for one in doubt."""
         pace = self._pace_of(pool)
-        found = FreeMembers(pool.replicas, [], [], [], [])
+        found = FreeMembers(pool.replicas)
         for member in self._sandboxes.owned_by(pool.key.namespace, pool.uid):
             entry: CompanionSandboxEntry | None = member
             if member.uid == pace.in_doubt:

@@ -10,23 +10,27 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lean_sandbox.companions.recreate import (
-    LONG_LIFE_S,
-    LONGEST_PAUSE_S,
-    PodFailures,
-    counted,
-    wait_s,
-)
+from lean_sandbox.companions.recreate import LONG_LIFE_S, PodFailures, counted, pause_s
 from tests.companions.support import PREFIX, annotate, counts, notes, reports, warned_of
 from tests.support.builders import placed
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
 from tests.support.names import TEMPLATES
 from tests.support.suspension import suspend
-from tests.support.world import World, open_world, sandbox
+from tests.support.world import (
+    NS,
+    World,
+    controlled_by,
+    open_world,
+    pod_body,
+    sandbox,
+    tracking,
+    write_pod_status,
+)
 
 Json = dict[str, Any]
 POLICY = "agents.x-k8s.io/pod-failure-policy"
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
 
 @asynccontextmanager
@@ -168,7 +172,7 @@ async def test_a_disruption_does_not_count() -> None:
     """An evicted Pod is made anew, by whichever comes first, and no annotation is written."""
     async with open_recreating({POLICY: "Recreate"}) as world:
         at = "2026-01-02T03:04:05Z"
-        target = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": at}
+        target = {**DISRUPTED, "lastTransitionTime": at}
         conditions = [*world.pod()["status"]["conditions"], target]
         failed = await fail(world, conditions=conditions)
         await world.advance(11.0)
@@ -285,16 +289,44 @@ async def test_a_policy_that_drops_the_count_makes_no_loop() -> None:
         assert world.writes()["patch sandboxes"] == 1
 
 
-@given(
-    count=st.integers(0, 10**9),
-    at_s=st.floats(-1e12, 1e12),
-    now_s=st.floats(0.0, 1e10),
+@pytest.mark.parametrize("is_disrupted", [True, False])
+async def test_a_date_in_the_future_stops_nothing(*, is_disrupted: bool) -> None:
+    """By the clock of a node that is ahead, or by a tenant: it counts as now."""
+    soon = "2026-01-02T04:04:05Z"
+    given_ = settings(companions=("recreate",))
+    async with open_world(given_, one_time=True, clock=FakeClock(), companions_only=True) as world:
+        owner = world.plane.store.create(sandbox(metadata={"annotations": {POLICY: "Recreate"}}))
+        body = pod_body(owners=(controlled_by(owner),), labels=tracking())
+        uid = world.plane.store.create(body)["metadata"]["uid"]
+        told = {"pod_failure_count": "1", "pod_failure_time": soon, "pod_failure_uid": uid}
+        await annotate(world, "sandboxes", "sb-1", **told)
+        conditions = [{**DISRUPTED, "lastTransitionTime": soon}] if is_disrupted else []
+        write_pod_status(world.plane, "sb-1", {"phase": "Failed", "conditions": conditions})
+        await world.advance(9.0)
+        assert uid_of_pod(world) == uid
+        await world.advance(12.0)
+        assert uid_of_pod(world) is None
+
+
+async def test_a_pod_that_a_finalizer_keeps_is_deleted_once() -> None:
+    """Though the watch is behind, and others write to the Sandbox."""
+    async with open_recreating({POLICY: "Recreate"}) as world:
+        world.plane.store.patch("pods", NS, "sb-1", {"metadata": {"finalizers": ["example.com/a"]}})
+        await fail(world)
+        held = world.plane.hold_events("pods")
+        await world.advance(11.0)
+        await annotate(world, "sandboxes", "sb-1", look="again")
+        await world.advance(5.0)
+        held.release()
+        assert counts(world, "recreate") == {"PodRecreated": 1}
+
+
+@pytest.mark.parametrize(
+    ("count", "pause"), [(0, 10.0), (1, 10.0), (2, 20.0), (5, 160.0), (6, 300.0), (10**9, 300.0)]
 )
-def test_no_date_makes_a_pod_wait_for_longer_than_its_pause(
-    count: int, at_s: float, now_s: float
-) -> None:
-    """A tenant who writes a date in the future does not stop the companion."""
-    assert wait_s(PodFailures(count, at_s, "uid"), now_s) <= LONGEST_PAUSE_S
+def test_a_pause_is_twice_as_long_as_the_one_before(count: int, pause: float) -> None:
+    """But never longer than five minutes."""
+    assert pause_s(count) == pause
 
 
 @given(lived=st.floats(0.0, 1e6), count=st.integers(0, 1000))

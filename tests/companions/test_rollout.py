@@ -46,14 +46,15 @@ async def test_old_members_are_replaced_one_after_the_other() -> None:
         assert counts(world, "rollout") == {"MemberRenewed": 4, "RolloutComplete": 1}
 
 
-@pytest.mark.parametrize(("wish", "missing"), [("25%", 1), ("50%", 2), ("100%", 4), ("3", 3)])
+@pytest.mark.parametrize(("wish", "missing"), [("30%", 3), ("50%", 6), ("100%", 12), ("9", 9)])
 async def test_as_many_are_missing_as_the_annotation_permits(wish: str, missing: int) -> None:
-    """A part is of all members that the pool wants, rounded down."""
-    async with open_rolling(wish) as world:
+    """A part is of all members that the pool wants, rounded down; they go without a pause."""
+    async with open_rolling(wish, replicas=12) as world:
         await change_template(world)
-        await world.advance(60.0)
-        assert ready(world) == 4 - missing
-        assert images(world).count(NEW) == missing
+        for after_s in (1.0, 60.0):
+            await world.advance(after_s)
+            assert ready(world) == 12 - missing
+            assert images(world).count(NEW) == missing
 
 
 async def test_a_member_costs_one_get_and_one_delete_and_a_step_one_patch() -> None:
