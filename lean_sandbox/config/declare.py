@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER, Form
 from lean_sandbox.model.names import is_object_name
+
+_LONGEST_NAMESPACE: Final = 63
 
 #: Why a value is refused; empty for one that is not.
 Bound = Callable[[Any], str]
@@ -39,6 +41,13 @@ def dns_name(value: str) -> str:
     if not value or is_object_name(value):
         return ""
     return "must be a DNS name: lower-case letters, digits, - and . between them"
+
+
+def namespace_name(value: str) -> str:
+    """Refuse what no namespace can be called; empty passes."""
+    if len(value) > _LONGEST_NAMESPACE or "." in value:
+        return f"must be the name of a namespace: {_LONGEST_NAMESPACE} characters at most, no dot"
+    return dns_name(value)
 
 
 class Flag(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from lean_sandbox.config.declare import (
     dns_name,
     duration,
     flag_of,
+    namespace_name,
     not_nan,
     not_negative,
     number,
@@ -207,7 +208,7 @@ class Settings:
     leader_election_namespace: str = own(
         "namespace of the Lease; empty: that of the Pod, outside a cluster agent-sandbox-system",
         Form("NAMESPACE"),
-        bound=dns_name,
+        bound=namespace_name,
     )
     allow_second_controller: bool = own_switch(
         "run outside of the cluster even if a controller is active in it, and without its Lease."

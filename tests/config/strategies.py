@@ -16,8 +16,8 @@ OPTIONS = {option.name: option for option in table.OPTIONS.values()}
 # What cannot be set freely: these contradict others, or need them.
 _BOUND = {"sandbox_label_selector", "metrics_secure_serving", "exclude_namespaces", "shard"}
 
-# What has to be a DNS name, or empty.
-_DNS_NAMES = {"leader_election_lease", "leader_election_namespace", "cluster_domain"}
+# What has to be a name, or empty.
+_NAMES = {"leader_election_lease", "leader_election_namespace", "cluster_domain"}
 
 _WORDS = st.text(alphabet="abcz09", min_size=1, max_size=6)
 _LISTS = st.lists(_WORDS, max_size=3, unique=True).map(tuple)
@@ -43,8 +43,8 @@ def any_value(option: Option) -> st.SearchStrategy[Any]:
         return st.sampled_from(form.words).map(form.parse)
     if form is forms.SHARD:
         return st.sampled_from(["", "0/2", "7/3", "1/0x8000000000000000"]).map(form.parse)
-    if option.name in _DNS_NAMES:
-        return st.sampled_from(["", "a", "shard-0.of.2"])
+    if option.name in _NAMES:
+        return st.sampled_from(["", "a", "shard-0-of-2"])
     if form is forms.LABEL_SELECTOR:
         return st.sampled_from(["", "a=b", "a in (b,c),!d"]).map(form.parse)
     return st.text(alphabet="abc:/.# '\"\\[]{},-&*!|>%@`?", max_size=8)

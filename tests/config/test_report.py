@@ -65,6 +65,8 @@ def _word(value: object) -> str:
     [
         ("--cluster-domain=a b", "must be a DNS name"),
         ("--leader-election-namespace=A_b", "must be a DNS name"),
+        ("--leader-election-namespace=a.b", "must be the name of a namespace"),
+        (f"--leader-election-namespace={64 * 'a'}", "must be the name of a namespace"),
     ],
 )
 def test_a_name_that_no_server_takes_is_refused(
