@@ -78,23 +78,27 @@ class Refill:
         )
         state.bucket.give_back(granted - done.tried)
         state.hold.created(done.succeeded)
-        self._take_refusals(known)
+        self._take_refusals(known, made=done.succeeded)
         is_whole = missing <= done.succeeded
         state.next_size = 1 if is_whole else done.next_size
         if not (is_whole or state.refusal):
             self._run.requeue.within(NEXT_BATCH_S)
 
-    def _take_refusals(self, known: int) -> None:
-        """Take refused creates out of the errors; they are tried again after a pause."""
+    def _take_refusals(self, known: int, *, made: int) -> None:
+        """Take refused creates out of the errors; they are tried again after a pause.
+
+        A create that fails for another reason does not say that it would not be refused.
+        """
         state = self._run.state
         errors = self._run.errors
         now = self._context.clock.monotonic()
         refusals = [error for error in errors[known:] if error.is_refusal]
         if not refusals:
-            if state.refusal and len(errors) == known:
-                self._context.refusals.let_in(self._run.entry.key, now)
-            state.refusal = ""
-            state.creates = Backoff()
+            if made:
+                if state.refusal:
+                    self._context.refusals.let_in(self._run.entry.key, now)
+                state.refusal = ""
+                state.creates = Backoff()
             return
         errors[known:] = [error for error in errors[known:] if not error.is_refusal]
         state.refusal = message_of(refusals[0])

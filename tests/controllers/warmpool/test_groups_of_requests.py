@@ -135,20 +135,26 @@ FAULT = ServerFault(503)
 
 
 @pytest.mark.parametrize(
-    ("known", "new", "left", "refusal", "let"),
+    ("known", "new", "made", "left", "refusal", "let"),
     [
-        ([], [], [], "", 1),
-        ([], [FAULT], [FAULT], "", 0),
-        ([], [REFUSED], [], "no", 0),
-        ([FAULT], [REFUSED, FAULT], [FAULT, FAULT], "no", 0),
-        ([REFUSED], [REFUSED], [REFUSED], "no", 0),
-        ([REFUSED], [], [REFUSED], "", 1),
+        ([], [], 1, [], "", 1),
+        ([], [FAULT], 0, [FAULT], "before", 0),
+        ([], [FAULT], 1, [FAULT], "", 1),
+        ([], [REFUSED], 1, [], "no", 0),
+        ([FAULT], [REFUSED, FAULT], 0, [FAULT, FAULT], "no", 0),
+        ([REFUSED], [REFUSED], 0, [REFUSED], "no", 0),
+        ([REFUSED], [], 1, [REFUSED], "", 1),
     ],
 )
 def test_refused_creates_are_no_errors_of_the_reconcile(
-    known: list[Exception], new: list[Exception], left: list[Exception], refusal: str, let: int
+    known: list[Exception],
+    new: list[Exception],
+    made: int,
+    left: list[Exception],
+    refusal: str,
+    let: int,
 ) -> None:
-    """What failed before them stays one; once a create is not refused, others may try."""
+    """What failed before them stays one; once a member is made, others may try."""
     deferred = Deferred()
     state = SimpleNamespace(refusal="before", creates=Backoff())
     requeue = Requeue()
@@ -160,7 +166,7 @@ def test_refused_creates_are_no_errors_of_the_reconcile(
         context=SimpleNamespace(clock=FakeClock(), refusals=deferred),
     )
     requests: Any = None
-    Refill(run, requests)._take_refusals(len(known))
+    Refill(run, requests)._take_refusals(len(known), made=made)
     assert run.errors == left
     assert (state.refusal, deferred.let) == (refusal, let)
-    assert requeue.result.requeue_after_s == (1.0 if refusal else None)
+    assert requeue.result.requeue_after_s == (1.0 if refusal == "no" else None)

@@ -115,6 +115,22 @@ async def test_a_pool_that_may_create_no_members_says_so_once_and_goes_on_in_sec
         assert len(members(world)) == 2
 
 
+@pytest.mark.parametrize("code", [409, 429, 503])
+async def test_a_refused_pool_that_meets_another_error_says_nothing_of_progress(code: int) -> None:
+    """A busy or restarting server answers one of its tries; nothing was made by that."""
+    async with open_pools() as world:
+        refuse(world.plane, "sandboxes")
+        await world.create(placed())
+        await world.create(pool(replicas=2))
+        await world.advance(60.0)
+        world.plane.faults.clear()
+        world.plane.fail_next("create", "sandboxes", code)
+        refuse(world.plane, "sandboxes")
+        await world.advance(60.0)
+        assert [one for one in world.requests("create", "sandboxes") if one.code == code]
+        assert reasons(world) == [NOT_PROGRESSING]
+
+
 async def test_a_pool_that_is_refused_again_for_the_same_reason_says_so_again() -> None:
     """After it has made progress: its patience begins anew, and another Event follows."""
     async with open_pools() as world:
