@@ -142,7 +142,9 @@ class MemberRequests:
         if whole is None:
             return
         meta = whole.metadata
-        if meta.deletion_timestamp or meta.controller is not None:
+        is_free = meta.controller is None and not meta.deletion_timestamp
+        label = (meta.labels or {}).get(names.WARM_POOL_LABEL)
+        if not is_free or label != self._run.view.pool_hash:
             # The watch is late; its event leads to another reconcile.
             return
         owners = with_controller_reference(meta.owners, self._run.view.reference)

@@ -289,11 +289,12 @@ async def test_an_orphan_whose_adoption_a_webhook_undoes_is_not_patched_over_and
         assert len([1 for one in adopted if one.what == "patch sandboxes"]) == tried + 1
 
 
-@pytest.mark.parametrize("act", ["delete", "own"])
-async def test_an_orphan_that_is_gone_or_owned_when_it_is_looked_at_is_left_alone(act: str) -> None:
-    """The watch is late; nothing is written to it."""
+@pytest.mark.parametrize("act", ["delete", "own", "detach"])
+async def test_an_orphan_that_is_none_any_more_when_it_is_looked_at_is_left_alone(act: str) -> None:
+    """The watch is late; nothing is written to what is gone, or has an owner or no label."""
     async with open_pools(placed()) as world:
-        foreign = {"metadata": {"ownerReferences": [world.foreign_owner()]}}
+        owned = {"metadata": {"ownerReferences": [world.foreign_owner()]}}
+        detached = {"metadata": {"labels": {WARM_POOL: None}}}
         store = world.plane.store
         held = world.plane.hold_events("sandboxes")
 
@@ -301,7 +302,7 @@ async def test_an_orphan_that_is_gone_or_owned_when_it_is_looked_at_is_left_alon
             if act == "delete":
                 store.delete(SANDBOXES, NS, "a", grace_s=0)
             else:
-                store.patch(SANDBOXES, NS, "a", foreign)
+                store.patch(SANDBOXES, NS, "a", owned if act == "own" else detached)
 
         body = orphan("a")
         # Its labels do not decide whether it fits.
