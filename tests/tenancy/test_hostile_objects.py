@@ -10,7 +10,7 @@ import pytest
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
-from tests.support.builders import claim, pool, template
+from tests.support.builders import claim, member, pool, template
 from tests.support.clock import EPOCH
 from tests.support.extensions import (
     bound_name,
@@ -130,6 +130,19 @@ async def test_odd_replicas_cost_one_pool(replicas: object, made: int) -> None:
         world.plane.store.plant(odd)
         await world.settle()
         assert len(member_names(world, "odd")) == made
+        await still_serves(world)
+
+
+async def test_a_member_that_cannot_be_read_costs_its_pool_one_place() -> None:
+    """The pool counts it as not ready, once nobody who led before can have known better."""
+    async with open_claims("m-1", "m-2") as world:
+        store = world.plane.store
+        body = member(store.get(POOLS, NS, "pool"), template(), "odd")
+        store.plant({**body, "status": {"conditions": "x"}})
+        store.patch(POOLS, NS, "pool", {"spec": {"replicas": 3}})
+        await world.advance(75.0)
+        told = store.get(POOLS, NS, "pool")["status"]
+        assert (told["replicas"], told["readyReplicas"], told["observedGeneration"]) == (3, 2, 2)
         await still_serves(world)
 
 

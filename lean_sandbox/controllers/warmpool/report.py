@@ -20,6 +20,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _PATIENCE_S = 5.0
 # The counts are written at most this often.
 _STATUS_INTERVAL_S = 1.0
+# How long a new leader takes to learn how members do; one that cannot be read is never known.
+_UNKNOWN_S = 60.0
 # While a window lasts, the status may report this many ready members too many.
 _MOST_AHEAD = 10
 # How often a pool without its template is reconciled, apart from events.
@@ -75,11 +77,11 @@ class PoolReport:
         if state.stuck_since is None or state.stuck_by != problem.reported_as:
             state.stuck_since = now
             state.stuck_by = problem.reported_as
-        left_s = state.stuck_since + _PATIENCE_S - now if problem.may_pass else 0.0
-        if problem.reported_as != state.reported and left_s > 0:
-            self._run.requeue.within(left_s)
-            return
         if problem.reported_as != state.reported:
+            left_s = state.stuck_since + _PATIENCE_S - now
+            if problem.may_pass and left_s > 0:
+                self._run.requeue.within(left_s)
+                return
             note = problem.note
             related = problem.related
             emit(self._run.entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
@@ -139,8 +141,6 @@ class PoolReport:
         selector and its generation. So is a status that reports far too many ready members, because
         readers would take the pool for full.
         """
-        if members.unknown:
-            return
         context = self._context
         entry = self._run.entry
         state = self._run.state
@@ -153,7 +153,7 @@ class PoolReport:
             return
         if state.differs_since is None:
             state.differs_since = now
-        window_s = context.settings.sandbox_status_window if self._may_wait(new, members) else 0.0
+        window_s = self._window_s(new, members)
         due = max(state.status_at + _STATUS_INTERVAL_S, state.differs_since + window_s)
         if due > now:
             self._run.requeue.within(due - now)
@@ -181,14 +181,17 @@ class PoolReport:
             observedGeneration=self._run.view.generation,
         )
 
-    def _may_wait(self, new: SandboxWarmPoolStatus, members: PoolMembers) -> bool:
-        """Return whether a status that differs may wait for the window."""
+    def _window_s(self, new: SandboxWarmPoolStatus, members: PoolMembers) -> float:
+        """Return for how long a status that differs may wait."""
+        if members.unknown:
+            return _UNKNOWN_S
         old = self._run.entry.status
         is_full = new.replicas == new.readyReplicas == self._run.view.replicas
         # The first status of a pool, or of another spec of it.
         is_first = old is not None and old.observedGeneration != new.observedGeneration
         is_failing = bool(self._run.errors or self._run.state.refusal)
-        return not (is_full or is_first or is_failing or self.reports_too_many(members))
+        is_urgent = is_full or is_first or is_failing or self.reports_too_many(members)
+        return 0.0 if is_urgent else self._context.settings.sandbox_status_window
 
     def reports_too_many(self, members: PoolMembers) -> bool:
         """Return whether the status reports far more ready members than there are."""
