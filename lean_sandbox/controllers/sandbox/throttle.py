@@ -93,14 +93,16 @@ class _Step(msgspec.Struct, gc=False):
     """The unpublished step of one Sandbox, and the unready steps published before it.
 
     ``turn_at`` is when it may be published, set once its window has passed; ``may_be_news`` holds
-    until the Pod was fetched. ``published_facts`` are the facts of the last step published.
+    until the Pod was fetched. ``published_facts`` are the facts of the last step published, and
+    ``hold_s`` is how long the next one waits after it.
     """
 
     since: float | None = None
     turn_at: float | None = None
     may_be_news: bool = False
-    published: int = 0
+    is_published: bool = False
     published_at: float = 0.0
+    hold_s: float = 0.0
     published_facts: frozenset[str] = frozenset()
 
 
@@ -170,13 +172,12 @@ class StatusThrottle:
         step = self._step_of(key)
         if step.since is None:
             step.since = now
-        fresh = facts - step.published_facts if step.published else facts - {"address"}
+        fresh = facts - step.published_facts if step.is_published else facts - {"address"}
         if is_news or fresh:
             step.may_be_news = True
             due = step.since + self._window_s
-        elif step.published:
-            hold_s = min(self._step_window_s * 2.0 ** (step.published - 1), _LONGEST_STEP_WINDOW_S)
-            due = self._give_turn(key, step, step.published_at + hold_s, now)
+        elif step.is_published:
+            due = self._give_turn(key, step, step.published_at + step.hold_s, now)
         else:
             due = self._give_turn(key, step, step.since + self._first_window_s(key), now)
         return max(0.0, due - now)
@@ -213,13 +214,14 @@ class StatusThrottle:
     def published(self, key: Key, now: float, *, facts: frozenset[str]) -> None:
         """Note that an unready step was published."""
         step = self._step_of(key)
-        if not step.published:
+        if not step.is_published:
             count_down(self._unpublished, key.namespace)
             self._all_unpublished -= 1
         step.since = None
         step.turn_at = None
-        step.published += 1
+        step.is_published = True
         step.published_at = now
+        step.hold_s = min(2.0 * step.hold_s or self._step_window_s, _LONGEST_STEP_WINDOW_S)
         step.published_facts = facts
 
     def settled(self, key: Key) -> None:
@@ -227,6 +229,6 @@ class StatusThrottle:
         step = self._steps.pop(key, None)
         if step is not None:
             count_down(self._launches, key.namespace)
-            if not step.published:
+            if not step.is_published:
                 count_down(self._unpublished, key.namespace)
                 self._all_unpublished -= 1

@@ -149,3 +149,15 @@ def test_turns_come_five_a_second(hold: Callable[[StatusThrottle, Key, float], f
     waits_s = [hold(launches, key, 100.0) for key in keys]
     assert waits_s[:100] == pytest.approx([0.0] * 100)
     assert waits_s[100:] == pytest.approx([(number + 1) / 5.0 for number in range(10)])
+
+
+def test_each_later_step_waits_twice_as_long_and_five_minutes_at_most() -> None:
+    """However many there were: a Pod without a node may show another message for weeks."""
+    launches = StatusThrottle(2.0, 30.0)
+    key = Key("ns", "sb")
+    waits_s = []
+    for _ in range(2000):
+        launches.published(key, 0.0, facts=frozenset())
+        waits_s.append(launches.hold_step(key, 0.0))
+    assert waits_s[:6] == [30.0, 60.0, 120.0, 240.0, 300.0, 300.0]
+    assert set(waits_s[6:]) == {300.0}
