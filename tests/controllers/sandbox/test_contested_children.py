@@ -6,19 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.controllers.sandbox.services import ADOPTABLE, service_body
 from tests.support.crowd import crowded, seconds_until
 from tests.support.extensions import is_ready
 from tests.support.names import SANDBOXES
-from tests.support.volumes import volume
-from tests.support.world import (
-    NS,
-    condition,
-    open_world,
-    pod_body,
-    pod_conditions,
-    sandbox,
-    tracking,
-)
+from tests.support.volumes import WHOLE, volume_claim
+from tests.support.world import NS, condition, open_world, pod_body, sandbox, tracking
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"
@@ -38,33 +31,27 @@ async def test_a_repair_of_a_service_does_not_wait_for_a_crowd() -> None:
         assert world.writes()["patch sandboxes/status"] <= 1
 
 
-async def test_a_claim_that_somebody_adopts_before_the_patch_is_not_taken() -> None:
-    """Nobody controls the volume claim when it is read, and somebody does when our patch comes."""
+@pytest.mark.parametrize(
+    ("resource", "theirs", "spec"),
+    [
+        ("pods", pod_body(labels=ADOPTABLE), {}),
+        ("persistentvolumeclaims", volume_claim(labels=tracking()), WHOLE),
+        ("services", service_body(labels=ADOPTABLE), WHOLE),
+    ],
+)
+async def test_a_child_that_somebody_adopts_before_the_patch_is_not_taken(
+    resource: str, theirs: Json, spec: Json
+) -> None:
+    """Nobody controls it when it is read, and somebody does when our patch comes."""
+    name = theirs["metadata"]["name"]
     async with open_world() as world:
-        foreign = world.foreign_owner()
         store = world.plane.store
-        body = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data-sb-1", "namespace": NS, "labels": tracking()},
-            "spec": volume()["spec"],
-        }
-        store.create(body)
-        world.meanwhile(
-            "patch",
-            "persistentvolumeclaims",
-            lambda: store.patch(
-                "persistentvolumeclaims",
-                NS,
-                "data-sb-1",
-                {"metadata": {"ownerReferences": [foreign]}},
-            ),
-        )
-        await world.create(sandbox(spec={"volumeClaimTemplates": [volume()]}))
+        adopted = {"metadata": {"ownerReferences": [world.foreign_owner()]}}
+        store.create(theirs)
+        world.meanwhile("patch", resource, lambda: store.patch(resource, NS, name, adopted))
+        await world.create(sandbox(spec=spec))
         await world.advance(3.0)
-        held = world.find("persistentvolumeclaims", "data-sb-1")
-        assert held is not None
-        owners = held["metadata"]["ownerReferences"]
+        owners = store.get(resource, NS, name)["metadata"]["ownerReferences"]
         assert [one["kind"] for one in owners if one.get("controller")] == ["Deployment"]
 
 
@@ -73,9 +60,7 @@ async def test_two_sandboxes_that_name_one_pod_take_it_once() -> None:
     owners: list[str] = []
     async with open_world() as world:
         store = world.plane.store
-        store.create(
-            pod_body("warm-1", labels={"agents.x-k8s.io/adoptable": "true", **tracking("x")})
-        )
+        store.create(pod_body("warm-1", labels={**ADOPTABLE, **tracking("x")}))
 
         def note(change: Any) -> None:
             if change.after is None:
@@ -95,45 +80,13 @@ async def test_two_sandboxes_that_name_one_pod_take_it_once() -> None:
         assert len(owners) == 1, owners
 
 
-@pytest.mark.parametrize("mode", ["Running", "Suspended"])
-async def test_a_lost_and_returned_node(mode: str) -> None:
-    """Ready again when the kubelet says so."""
-    async with open_world() as world:
-        await world.ready_sandbox()
-        store = world.plane.store
-        store.patch(
-            "pods",
-            NS,
-            "sb-1",
-            {"status": {"conditions": pod_conditions(ready=False)}},
-            subresource="status",
-            manager="kube-controller-manager",
-        )
-        await world.settle()
-        assert condition(world.get(), "Ready")["status"] == "False"
-        await world.advance(60.0)
-        await world.pod_status(conditions=pod_conditions(ready=True))
-        assert condition(world.get(), "Ready")["status"] == "True"
-
-
 async def test_a_service_that_is_replaced_by_a_foreign_one() -> None:
     """Deleted and made again by somebody else in one go."""
     async with open_world() as world:
         await world.ready_sandbox(sandbox(spec={"service": True}))
         store = world.plane.store
         store.delete("services", NS, "sb-1")
-        store.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {
-                    "name": "sb-1",
-                    "namespace": NS,
-                    "ownerReferences": [world.foreign_owner()],
-                },
-                "spec": {"clusterIP": "None", "selector": {"a": "b"}},
-            }
-        )
+        store.create(service_body(owners=(world.foreign_owner(),)))
         await world.settle()
         assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
         store.delete("services", NS, "sb-1")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.crowd import CROWD, crowded, number_ready, seconds_until
 from tests.support.expiry import at, dying
 from tests.support.extensions import bound_name, is_ready
@@ -14,31 +16,32 @@ Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"
 
 
-async def test_a_lost_node_is_told_at_once_in_a_crowd() -> None:
-    """The row of the Pod still says ready; who wrote the status says it is not."""
+@pytest.mark.parametrize(
+    ("manager", "shown", "told"),
+    [
+        ("kube-controller-manager", {"conditions": pod_conditions(ready=False)}, "False"),
+        ("kubelet", {"podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]}, ["10.9.9.9"]),
+    ],
+    ids=["a lost node", "a new address"],
+)
+async def test_what_ends_a_connection_is_told_at_once_in_a_crowd(
+    manager: str, shown: Json, told: str | list[str]
+) -> None:
+    """The row of a Pod on a lost node still says ready; who wrote the status says it is not.
+
+    Whoever connects to an old address finds nothing, or another's Pod.
+    """
     async with crowded() as world:
         await seconds_until(world, lambda: is_ready(world, "c-0"))
-        dead = bound_name(world, "c-0")
-        status = {"status": {"conditions": pod_conditions(ready=False)}}
-        world.plane.store.patch(
-            "pods", NS, dead, status, subresource="status", manager="kube-controller-manager"
-        )
+        name = bound_name(world, "c-0")
+        status = {"status": shown}
+        world.plane.store.patch("pods", NS, name, status, subresource="status", manager=manager)
 
         def is_told() -> bool:
-            return bool(condition(world.get(dead), "Ready")["status"] == "False")
+            stored = world.get(name)
+            return told in (condition(stored, "Ready")["status"], stored["status"].get("podIPs"))
 
         await seconds_until(world, is_told)
-        assert number_ready(world) < CROWD - 1
-
-
-async def test_a_new_address_is_told_at_once_in_a_crowd() -> None:
-    """Whoever connects to the old address finds nothing, or another's Pod."""
-    async with crowded() as world:
-        await seconds_until(world, lambda: is_ready(world, "c-0"))
-        moved = bound_name(world, "c-0")
-        status = {"status": {"podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]}}
-        world.plane.store.patch("pods", NS, moved, status, subresource="status", manager="kubelet")
-        await seconds_until(world, lambda: world.get(moved)["status"].get("podIPs") == ["10.9.9.9"])
         assert number_ready(world) < CROWD - 1
 
 

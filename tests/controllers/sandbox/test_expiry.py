@@ -10,7 +10,6 @@ from tests.support.expiry import at, dying, reason
 from tests.support.volumes import volume
 from tests.support.world import (
     HASH_LABEL,
-    NS,
     condition,
     controlled_by,
     open_world,
@@ -42,15 +41,6 @@ async def test_expiry_is_noticed_at_its_time_and_never_before_two_seconds(
         await world.advance(expired_at_s - still_alive_at_s)
         assert reason(world) == "SandboxExpired"
         assert world.asked() == {"patch sandboxes/status": 1}
-
-
-@pytest.mark.case(118, 128)
-async def test_a_sandbox_whose_time_is_now_is_expired() -> None:
-    """Case 118: the moment itself counts as passed."""
-    async with open_world() as world:
-        await world.create(dying(0.0))
-        assert reason(world) == "SandboxExpired"
-        assert world.find("pods") is None
 
 
 @pytest.mark.case(118)
@@ -161,14 +151,18 @@ async def test_its_own_pod_goes_at_expiry_although_no_watch_shows_it(name: str) 
 
 
 @pytest.mark.case(122)
-@pytest.mark.parametrize("is_owned_by_other", [True, False])
-async def test_a_pod_that_is_not_the_sandboxes_survives_its_expiry(
-    *, is_owned_by_other: bool
-) -> None:
+@pytest.mark.parametrize("owner", ["nobody", "a Deployment", "another Sandbox"])
+async def test_a_pod_that_is_not_the_sandboxes_survives_its_expiry(owner: str) -> None:
     """Case 122: a foreign Pod of the name is left alone; the Service goes, the mark stays."""
     async with open_world() as world:
-        owners = (world.foreign_owner(),) if is_owned_by_other else ()
-        world.plane.store.create(pod_body(owners=owners))
+        other = await world.create(sandbox("other"))
+        owners = {
+            "nobody": (),
+            "a Deployment": (world.foreign_owner(),),
+            "another Sandbox": (controlled_by(other),),
+        }
+        labels = tracking() if owner == "another Sandbox" else None
+        world.plane.store.create(pod_body(labels=labels, owners=owners[owner]))
         await world.create(dying(60.0, service=True))
         assert world.find("services") is not None
         await world.advance(61.0)
@@ -251,12 +245,16 @@ async def test_a_suspended_sandbox_expires_too() -> None:
         assert condition(world.get(), "Suspended")["reason"] == "PodTerminated"
 
 
-@pytest.mark.case(128)
-async def test_a_sandbox_born_expired_never_gets_a_pod() -> None:
-    """Case 128: one status write, Ready alone in it, and one GET for a Pod that has no label."""
+@pytest.mark.case(118, 128)
+@pytest.mark.parametrize("seconds", [-3600.0, 0.0])
+async def test_a_sandbox_born_expired_never_gets_a_pod(seconds: float) -> None:
+    """Case 128: one status write, Ready alone in it, and one GET for a Pod that has no label.
+
+    The moment itself counts as passed (118).
+    """
     async with open_world() as world:
         world.forget_requests()
-        await world.create(dying(-3600.0, service=True))
+        await world.create(dying(seconds, service=True))
         await world.advance(MARKED_S)
         stored = world.get()
         assert [one["type"] for one in stored["status"]["conditions"]] == ["Ready"]
@@ -295,15 +293,3 @@ async def test_expiry_of_a_sandbox_without_children_costs_one_write() -> None:
         await world.advance(MARKED_S)
         assert world.writes() == {"patch sandboxes/status": 1}
         assert not world.find("pods")
-
-
-async def test_the_pod_of_another_sandbox_survives_expiry() -> None:
-    """A Pod of this name that another Sandbox controls is not this one's to delete."""
-    async with open_world() as world:
-        other = await world.create(sandbox("other"))
-        world.plane.store.create(pod_body(labels=tracking(), owners=(controlled_by(other),)))
-        await world.create(dying(30.0))
-        await world.advance(30.0)
-        await world.advance(MARKED_S)
-        assert "deletionTimestamp" not in world.plane.store.get("pods", NS, "sb-1")["metadata"]
-        assert reason(world) == "SandboxExpired"

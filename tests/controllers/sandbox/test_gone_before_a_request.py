@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.kinds import Kind
-from tests.support.names import SANDBOXES
 from tests.support.volumes import volume
 from tests.support.webhooks import add_webhook
 from tests.support.world import NS, condition, open_world, sandbox
@@ -54,18 +53,6 @@ async def test_a_name_that_is_taken_at_each_create_and_free_at_each_look(resourc
         await world.run_pod()
         await world.advance(3.0)
         assert world.is_ready()
-
-
-async def test_a_sandbox_that_goes_before_its_pod_is_made_gets_none() -> None:
-    """The create needs the whole spec, and the look at it finds nothing."""
-    async with open_world() as world:
-        world.meanwhile(
-            "get", "sandboxes", lambda: world.plane.store.delete(SANDBOXES, NS, "sb-1", grace_s=0)
-        )
-        await world.create(sandbox())
-        await world.advance(60.0)
-        assert world.asked()["get sandboxes"] == 1
-        assert not world.writes()
 
 
 async def test_a_service_that_a_webhook_changes_as_it_is_made_is_repaired() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.volumes import VOLUME_SPEC, volume
+from tests.support.volumes import volume
 from tests.support.world import (
     HASH_LABEL,
-    NS,
     condition,
     controlled_by,
     open_world,
@@ -157,33 +156,6 @@ async def test_the_pod_carries_the_templates_metadata_and_lists_its_keys(
         assert pod["labels"] == {**labels, **tracking()}
         lists = {f"agents.x-k8s.io/{key}": value for key, value in listed.items()}
         assert pod["annotations"] == {**annotations, **lists}
-
-
-@pytest.mark.case(20, 21, 28)
-async def test_claims_are_made_first_and_become_volumes_of_the_pod() -> None:
-    """Case 20, 21: a claim per template, owned and tracked; its volume replaces a namesake."""
-    async with open_world() as world:
-        labels = {"tier": "fast", HASH_LABEL: "x"}
-        template = volume(labels=labels, annotations={"note": "mine"})
-        volumes = [
-            {"name": "data", "emptyDir": {}},
-            {"name": "cfg", "configMap": {"name": "settings"}},
-        ]
-        world.forget_requests()
-        made = await world.create(
-            sandbox(spec={"volumeClaimTemplates": [template]}, pod_spec={"volumes": volumes})
-        )
-        claim = world.find("persistentvolumeclaims", "data-sb-1")
-        assert claim is not None
-        assert claim["metadata"]["labels"] == {"tier": "fast", **tracking()}
-        assert claim["metadata"]["annotations"] == {"note": "mine"}
-        assert claim["metadata"]["ownerReferences"] == [controlled_by(made)]
-        assert claim["spec"]["accessModes"] == VOLUME_SPEC["accessModes"]
-        first, second, token = world.pod()["spec"]["volumes"]
-        assert token["name"].startswith("kube-api-access-")
-        assert first["name"] == "cfg"
-        assert second == {"name": "data", "persistentVolumeClaim": {"claimName": "data-sb-1"}}
-        assert list(world.writes()) == ["create persistentvolumeclaims", "create pods"]
 
 
 @pytest.mark.case(22)
@@ -366,25 +338,6 @@ async def test_the_name_hash_labels_whatever_belongs_to_a_sandbox() -> None:
         for name, value in vectors.items():
             await world.create(sandbox(name))
             assert world.pod(name)["metadata"]["labels"] == {HASH_LABEL: value}
-
-
-@pytest.mark.case(13)
-async def test_the_creator_label_of_a_pod_is_one_of_few_words() -> None:
-    """Case 13: known clients are named on the Pod, anybody else is unknown, nobody is absent."""
-    created_by = "agents.x-k8s.io/created-by"
-    async with open_world() as world:
-        words = {
-            "go-client": "go-client",
-            "python-client": "python-client",
-            "controller": "controller",
-            "foo": "unknown",
-        }
-        for given, shown in words.items():
-            labels = {created_by: given}
-            await world.create(sandbox(given, metadata={"labels": labels}))
-            assert world.pod(given)["metadata"]["labels"][created_by] == shown
-            stored = world.plane.store.get("sandboxes.agents.x-k8s.io", NS, given)
-            assert stored["metadata"]["labels"] == labels
 
 
 def condition_types(obj: dict[str, object]) -> list[str]:

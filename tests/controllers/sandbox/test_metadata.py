@@ -288,11 +288,11 @@ async def test_extension_labels_follow_the_owner() -> None:
         assert world.asked() == {"patch pods": 2}
 
 
-@pytest.mark.case(80)
+@pytest.mark.case(13, 80)
 async def test_created_by_reaches_the_pod_normalised() -> None:
     """Case 80: an unknown creator becomes ``unknown`` on the Pod, no creator removes the label.
 
-    The label of the Sandbox itself is left as it is.
+    Known clients are named (13). The label of the Sandbox itself is left as it is.
     """
     async with open_world() as world:
         body = sandbox(metadata={"labels": {CREATED_BY: "foo"}})
@@ -300,10 +300,11 @@ async def test_created_by_reaches_the_pod_normalised() -> None:
         assert labels_of(world) == {CREATED_BY: "unknown"}
         assert world.get()["metadata"]["labels"] == {CREATED_BY: "foo"}
         world.forget_requests()
-        for value, expected in (("go-client", {CREATED_BY: "go-client"}), ("", {}), (None, {})):
+        clients = ("go-client", "python-client", "controller")
+        for value in (*clients, "", None):
             await world.patch("sandboxes", "sb-1", {"metadata": {"labels": {CREATED_BY: value}}})
-            assert labels_of(world) == expected, value
-        assert world.asked() == {"patch pods": 2}
+            assert labels_of(world) == ({CREATED_BY: value} if value else {})
+        assert world.asked() == {"patch pods": 4}
 
 
 @pytest.mark.case(81)

@@ -7,6 +7,7 @@ from typing import Any
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.clock import FakeClock
+from tests.support.volumes import WHOLE
 from tests.support.world import CONTROLLER, NS, open_world, sandbox
 
 Json = dict[str, Any]
@@ -28,7 +29,6 @@ RULES: list[Json] = [
         "verbs": ["get", "patch", "update"],
     },
 ]
-CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
 def grant(plane: ControlPlane, *, in_namespace: str = "", rules: list[Json] = RULES) -> None:
@@ -55,18 +55,12 @@ def grant(plane: ControlPlane, *, in_namespace: str = "", rules: list[Json] = RU
     )
 
 
-def whole(name: str, **spec: Any) -> Json:
-    """Return a Sandbox with everything that one can have."""
-    claims = [{"metadata": {"name": "data"}, "spec": CLAIM}]
-    return sandbox(name, spec={"service": True, "volumeClaimTemplates": claims, **spec})
-
-
 async def test_a_namespace_that_is_gone_with_its_role_does_not_hold_up_the_others() -> None:
     """At a start; volumes are served as well, and the probe does not wait for what is not there."""
     settings = Settings(sandbox_status_window=1.0, namespaces=("gone", NS))
     grants = lambda plane: grant(plane, in_namespace=NS)  # noqa: E731 -- one line says it all
     async with open_world(settings, prepare=grants, is_served=False) as world:
-        world.plane.store.create(whole("sb-1"))
+        world.plane.store.create(sandbox(spec=WHOLE))
         await world.pass_time(20.0)
         for resource, name in (("persistentvolumeclaims", "data-sb-1"), ("pods", "sb-1")):
             assert world.find(resource, name) is not None

@@ -126,15 +126,25 @@ async def test_a_refused_pod_is_taken_once_leave_is_given_and_replaced_once_it_g
         assert world.pod("sb-2")["metadata"]["labels"] == tracking("sb-2")
 
 
-async def test_a_pod_that_its_owner_lets_go_is_adopted_at_once() -> None:
-    """It stood in the way; that it is free now shows in its metadata alone."""
+@pytest.mark.parametrize(
+    ("labels", "is_owned", "freed"),
+    [
+        ({**LEAVE, **tracking()}, True, {"ownerReferences": None}),
+        (tracking("another"), False, {"labels": LEAVE}),
+    ],
+    ids=["its owner lets it go", "leave is given"],
+)
+async def test_a_pod_in_the_way_that_becomes_free_is_adopted_at_once(
+    labels: dict[str, str], freed: Json, *, is_owned: bool
+) -> None:
+    """That it is free now shows in its metadata alone."""
     async with open_world() as world:
-        labels = {**LEAVE, **tracking()}
-        await world.create(pod_body(labels=labels, owners=(world.foreign_owner(),)))
+        owners = (world.foreign_owner(),) if is_owned else ()
+        await world.create(pod_body(labels=labels, owners=owners))
         await world.create(sandbox())
         await world.advance(60.0)
         assert says(world)[1] == "ReconcilerError"
-        await world.patch("pods", "sb-1", {"metadata": {"ownerReferences": None}})
+        await world.patch("pods", "sb-1", {"metadata": freed})
         assert world.pod()["metadata"]["ownerReferences"] == [controlled_by(world.get())]
 
 

@@ -74,6 +74,9 @@ async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["message"]) == ("False", "Pod is Running but not Ready")
         assert world.asked() == {"get pods": 1, "patch sandboxes/status": 1}
+        await world.advance(60.0)
+        await world.pod_status(conditions=pod_conditions(ready=True))
+        assert condition(world.get(), "Ready")["status"] == "True"
 
 
 async def test_a_pod_past_its_deadline_is_not_ready_although_no_column_shows_it() -> None:

@@ -14,6 +14,7 @@ from tests.support.world import (
     controlled_by,
     open_world,
     pod_body,
+    pod_conditions,
     sandbox,
     tracking,
 )
@@ -89,6 +90,9 @@ async def test_resumed_while_its_pod_terminates_a_sandbox_waits_for_the_end() ->
         assert says(world, "Suspended")[:2] == ("False", "NotSuspended")
         # The old Pod still serves, but it is on its way out and so of no use.
         assert says(world) == ("False", "PodTerminating", "Pod is terminating")
+        await world.pod_status(phase="Failed", conditions=pod_conditions(ready=False))
+        assert says(world) == ("False", "PodTerminating", "Pod is terminating")
+        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
         assert not world.requests("create", "pods")
         await world.delete("pods", "sb-1")
         assert world.pod()["metadata"]["uid"] != uid

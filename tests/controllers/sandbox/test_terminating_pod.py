@@ -13,7 +13,6 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.metrics.scrape import scraping
 from tests.support.clock import FakeClock
 from tests.support.conditions import says, types
-from tests.support.suspension import resume, suspend
 from tests.support.world import (
     World,
     open_world,
@@ -118,35 +117,6 @@ async def test_the_work_of_a_finished_pod_that_is_gone_is_done_again(phase: str)
         assert "Finished" not in types(world)
         await world.run_pod()
         assert says(world)[0] == "True"
-
-
-async def test_resumed_during_the_termination_a_sandbox_is_never_finished() -> None:
-    """The dying Pod neither serves nor ends the resumed Sandbox; its removal brings the new one."""
-    async with open_world() as world:
-        await world.ready_sandbox()
-        await suspend(world)
-        assert says(world, "Suspended")[:2] == ("False", "PodTerminating")
-        await resume(world)
-        assert says(world, "Suspended")[:2] == ("False", "NotSuspended")
-        assert says(world) == TERMINATING
-        await last_phase(world, "Failed")
-        assert says(world) == TERMINATING
-        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
-        await world.delete("pods", "sb-1")
-        await world.run_pod()
-        assert says(world)[0] == "True"
-
-
-async def test_suspension_keeps_its_own_words_and_is_no_end() -> None:
-    """Suspended says PodTerminating, Ready SandboxSuspended; the last phase adds nothing."""
-    async with open_world() as world:
-        await world.ready_sandbox()
-        await suspend(world)
-        await last_phase(world, "Failed")
-        await world.poke()
-        assert says(world, "Suspended")[:2] == ("False", "PodTerminating")
-        assert says(world)[1:] == ("SandboxSuspended", "Sandbox is suspending")
-        assert types(world) == ["PodScheduled", "Ready", "Suspended"]
 
 
 async def test_a_restart_over_a_terminating_pod_writes_nothing() -> None:

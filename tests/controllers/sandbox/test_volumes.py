@@ -46,7 +46,7 @@ def asked_of_claims(world: World) -> Json:
     }
 
 
-@pytest.mark.case(20, 21, 107)
+@pytest.mark.case(20, 21, 28, 107)
 async def test_each_template_makes_a_claim_and_a_volume() -> None:
     """Case 107: a claim has its template's metadata, but the tracking label is always our own.
 
@@ -73,6 +73,8 @@ async def test_each_template_makes_a_claim_and_a_volume() -> None:
         assert [volume["name"] for volume in volumes] == ["cfg", "data", "cache"]
         assert volumes[1]["persistentVolumeClaim"] == {"claimName": "data-sb-1"}
         assert asked_of_claims(world) == {"create persistentvolumeclaims": 2}
+        # A Pod that came first would wait for its volumes.
+        assert list(world.writes()) == ["create persistentvolumeclaims", "create pods"]
 
 
 @pytest.mark.case(101)

@@ -63,17 +63,6 @@ async def test_a_pod_without_the_tracking_label_does_not_outlive_its_sandbox() -
         assert pod is None or pod["metadata"].get("deletionTimestamp")
 
 
-async def test_a_foreign_pod_under_the_name_of_a_suspended_sandbox_is_reported() -> None:
-    """Nothing tells of a Pod without the label; a reconcile finds it, also after a restart."""
-    async with open_world(AT_ONCE) as world:
-        await world.create(sandbox(spec=SUSPENDED))
-        assert suspension(world) == ("True", "PodTerminated")
-        world.plane.store.create(pod_body(owners=(world.foreign_owner(),)))
-        await world.advance(700.0)
-        await world.poke()
-        assert suspension(world) == ("False", "PodNotOwned")
-
-
 async def test_a_volume_claim_that_goes_is_made_again() -> None:
     """Its end wakes the Sandbox, which needs nothing else to happen."""
     async with open_world(AT_ONCE) as world:
