@@ -134,7 +134,7 @@ class Reflector(Generic[E]):
             await self._failures.pause(failure)
 
     async def _list_and_watch(self) -> Failure | None:
-        if not isinstance(self._state, Listed) or self._is_resync_due:
+        while not isinstance(self._state, Listed) or self._is_resync_due:
             await self._list()
         began_at = self._clock.monotonic()
         received_before = self.source.received_bytes
@@ -205,6 +205,9 @@ class Reflector(Generic[E]):
         if not isinstance(state, Listing):
             state = self._state = Listing(self._state.compare_at)
         await self._lister.read(state, initial=not self.synced.is_set(), resync=self._is_resync_due)
+        if self._state is not state:
+            # Another list was asked for meanwhile.
+            return
         spread = 1.0 + TIMEOUT_SPREAD * self._uniform()
         now = self._clock.monotonic()
         self._state = Listed(at=now, resync_at=now + spread * _RESYNC_S)

@@ -44,6 +44,24 @@ async def test_the_first_list_is_read_page_by_page() -> None:
         assert rig.reflector.steps["page"] == 2
 
 
+async def test_a_list_that_is_under_way_is_not_the_one_that_was_asked_for_since() -> None:
+    """What it has shown before may be forgotten by now: it ends, and another one follows."""
+    async with open_sandboxes() as rig:
+        listing = await rig.server.next(watch=False)
+        await listing.reply(200, page([sandbox("a", 1)], 90, "token"))
+        second = await rig.server.next(watch=False)
+        rig.cache.mark(rig.get("a"), status=None)
+        rig.reflector.list_anew()
+        await second.reply(200, page([sandbox("b", 2)], 90))
+        listing = await rig.server.next()
+        assert not listing.is_watch
+        assert not rig.reflector.synced.is_set()
+        await listing.reply(200, page([sandbox("a", 1), sandbox("b", 2)], 90))
+        await rig.server.next(watch=True)
+        assert rig.reflector.synced.is_set()
+        assert not rig.get("a").needs_fetch
+
+
 async def test_items_are_pruned_while_they_are_decoded() -> None:
     """What is kept is the small entry: nothing of managedFields or the containers survives."""
     async with open_sandboxes() as rig:
