@@ -84,7 +84,9 @@ class Write(Generic[E]):
             is_ours = getattr(now, "status", None) is getattr(entry, "status", None)
             if status is not None and is_ours and now.uid == entry.uid:
                 return AppliedResponse(item, cache.mark(now, status=status), is_latest=False)
-        elif before is not None and not cache.own.explain(before, now):
+        elif (
+            before is not None and change is not Change.GONE and not cache.own.explain(before, now)
+        ):
             cache.handlers.call(Delta(entry.key, change, before, now))
         return response
 

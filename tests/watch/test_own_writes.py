@@ -250,6 +250,16 @@ def test_what_waits_for_a_write_is_told_if_it_is_later_than_the_answer_without_t
     assert hand.get("a").version == 30
 
 
+def test_an_answer_that_shows_a_pod_without_its_label_ends_it_once() -> None:
+    """Somebody took the label away meanwhile; nothing tells of an object that is not watched."""
+    hand = Hand(pod_kind())
+    hand.listed(pod("a", 10))
+    item = hand.decode(pod("a", 20, labels={}), hand.kind.item_type)
+    with writing(hand.cache, hand.get("a"), {"metadata": {"annotations": {}}}) as write:
+        write.applied(item, as_metadata=True)
+    assert [(delta.change, delta.new) for delta in hand.deltas] == [(Change.GONE, None)]
+
+
 def test_a_foreign_status_contradicts_and_asks_for_a_get(boxes: Hand[SandboxEntry]) -> None:
     """Somebody else wrote the status: the entry admits that it no longer knows it."""
     assert not boxes.get("a").needs_fetch
