@@ -213,11 +213,14 @@ def build_pool(
     row: ObjectMeta, item: SandboxWarmPool | None, old: CompanionPoolEntry | None
 ) -> CompanionPoolEntry:
     """Return the entry of a pool."""
-    # What cannot be read has no template, so that nothing is done about it.
+    wishes = _wishes(row, old)
+    if item is None:
+        # What cannot be read asks for nothing, so that nothing is done about it.
+        wishes["annotations"] = {}
     view = PoolView(row.name) if item is None else view_of_pool(item)
     return CompanionPoolEntry(
         *identity(row, old),
-        **_wishes(row, old),
+        **wishes,
         replicas=view.replicas,
         template=view.template,
         is_recreate=view.is_recreate,

@@ -156,6 +156,17 @@ async def test_nothing_is_done_unasked() -> None:
         assert SCALE not in world.writes()
 
 
+async def test_a_pool_that_cannot_be_read_keeps_its_size() -> None:
+    """It may be right, whatever its bounds say."""
+    async with open_sized({}, replicas=6) as world:
+        held = world.plane.store.get(POOLS, NS, "pool")
+        held["metadata"]["annotations"] = {MIN: "4", MAX: "9"}
+        held["spec"]["updateStrategy"] = "Recreate"
+        world.plane.store.plant(held)
+        await world.advance(60.0)
+        assert size(world) == 6
+
+
 async def test_claims_of_other_pools_do_not_count() -> None:
     """Nor those that no member will do for."""
     async with open_sized() as world:
