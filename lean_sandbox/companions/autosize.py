@@ -56,18 +56,21 @@ class Autosize(Companion[CompanionPoolEntry]):
         """Count a new claim."""
         old = delta.old
         new = delta.new
-        past = None if new is None else self._pasts.get(Key(new.key.namespace, new.pool))
-        if new is not None and past is not None and (old is None or old.uid != new.uid):
+        if new is None or (old is not None and old.uid == new.uid):
+            return
+        pool = Key(new.key.namespace, new.pool)
+        if (past := self._pasts.get(pool)) is not None:
             self._note_claim(past, new)
-            self.wake(Key(new.key.namespace, new.pool), reason=self.name)
+            self.wake(pool, reason=self.name)
 
     def on_sandbox(self, delta: Delta[CompanionSandboxEntry]) -> None:
         """Learn how long a member took to become ready."""
         old = delta.old
         new = delta.new
-        pool = None if new is None else new.owner_key(names.SANDBOX_WARM_POOL_KIND)
-        past = None if pool is None else self._pasts.get(pool)
-        if new is not None and past is not None and (old is None or not old.ready_since):
+        if new is None or (old is not None and old.ready_since):
+            return
+        pool = new.owner_key(names.SANDBOX_WARM_POOL_KIND)
+        if pool is not None and (past := self._pasts.get(pool)) is not None:
             _note_start(past, new)
 
     def on_autoscaler(self, delta: Delta[AutoscalerEntry]) -> None:
@@ -80,15 +83,14 @@ class Autosize(Companion[CompanionPoolEntry]):
     async def act(self, key: Key) -> Result:
         """Give a pool the size that its claims need."""
         pool = self.cache.get(key)
-        bounds = self._bounds(pool) if pool is not None and not pool.is_deleting else None
-        if pool is None or bounds is None:
+        if pool is None or pool.is_deleting or (bounds := self._bounds(pool)) is None:
             self._pasts.pop(key, None)
             return Result()
         past = self._pasts.get(key) or self._learn(pool)
         now_s = self._kit.server_time.now_s()
         past.demand.forget_before(now_s)
         is_recent = now_s - past.sized_s < BEFORE_OVERRULING_S
-        if is_recent and 0 < pool.version < past.wrote:
+        if is_recent and pool.version < past.wrote:
             # The watch is yet to show our last write.
             return Result(requeue_after_s=LOOK_S)
         if pool.replicas != past.size:

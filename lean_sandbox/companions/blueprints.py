@@ -79,19 +79,16 @@ class Blueprints:
             self._held[template] = held
         return held
 
-    async def is_old(self, member: CompanionSandboxEntry, blueprint: Blueprint) -> bool:
-        """Return whether a member was made of another blueprint.
+    async def is_old(self, member: CompanionSandboxEntry, staleness: Staleness) -> bool:
+        """Return whether a member was made of another template than that of ``staleness``.
 
         One GET of the member if its labels do not decide. Raises ControlPlaneError.
         """
-        staleness = blueprint.staleness
-        if staleness is None:
-            return False
         freshness = staleness.by_labels(member.metadata, is_orphan=False)
         if freshness is Freshness.UNDECIDED:
             key = member.key
             whole = await self._client.get(SANDBOXES, key.name, Sandbox, namespace=key.namespace)
-            if whole is None or whole.metadata.uid != member.uid:
+            if whole is None:
                 return False
             freshness = staleness.by_spec(whole.metadata, whole.spec, is_orphan=False)
         return freshness is Freshness.STALE

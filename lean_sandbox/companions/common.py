@@ -143,8 +143,7 @@ class Companion(Controller[E], Generic[E]):
 
         The latter is reported on the object that has it.
         """
-        text = entry.annotations.get(annotation) if entry is not None else None
-        if entry is None or text is None:
+        if entry is None or (text := entry.annotations.get(annotation)) is None:
             return None
         try:
             return read(text)

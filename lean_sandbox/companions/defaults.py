@@ -123,8 +123,7 @@ class Defaults(Companion[CompanionClaimEntry]):
         if claim is None or claim.is_deleting or claim.uid in self._given:
             return Result()
         pool = self._pool_of(claim)
-        defaults = self._defaults_of(pool) if pool is not None else None
-        if pool is None or defaults is None:
+        if pool is None or (defaults := self._defaults_of(pool)) is None:
             return Result()
         match plan(claim, defaults, self._kit.server_time.age_s(claim.created_at)):
             case Wait(for_s):

@@ -106,8 +106,7 @@ class Idle(Companion[CompanionSandboxEntry]):
             return Result()
         bearers = self._bearers(sandbox)
         timeout_s = self.nearest_wish(bearers, IDLE_TIMEOUT, whole_number(1))
-        told_s = self._told_s(bearers[:-1]) if timeout_s is not None else None
-        if timeout_s is None or told_s is None:
+        if timeout_s is None or (told_s := self._told_s(bearers[:-1])) is None:
             return Result()
         now_s = self._kit.server_time.now_s()
         quiet_since_s = self._quiet_since_s(sandbox, now_s)

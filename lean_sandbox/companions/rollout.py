@@ -36,6 +36,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
+from lean_sandbox.model.warmpool import Staleness
 from lean_sandbox.runtime.workers import AT_ONCE_S, Requeue, Result
 from lean_sandbox.watch.kind import Delta, Key
 
@@ -107,13 +108,15 @@ class Rollout(Companion[CompanionPoolEntry]):
             return Result()
         share = self._share_of(pool)
         if share is None:
-            return Result(requeue_after_s=await self._announce(pool, ""))
+            await self._announce(pool, "")
+            return Result()
         blueprint = await self._blueprints.get(pool.template_key)
         if blueprint is None:
             return Result()
-        if blueprint.fault:
+        staleness = blueprint.staleness
+        if staleness is None:
             return Result(requeue_after_s=await self._announce(pool, STALLED, blueprint.fault))
-        found = await self._members(pool, blueprint)
+        found = await self._members(pool, staleness)
         self._left[key] = found.left
         permitted = share.of(pool.replicas)
         if not choose(found, permitted):
@@ -125,7 +128,7 @@ class Rollout(Companion[CompanionPoolEntry]):
         if word_of(self._pace_of(pool).status) != PROGRESSING:
             await self._announce(pool, status_of(PROGRESSING, found))
         # Others may have changed what was counted before these requests.
-        if doomed := choose(await self._members(pool, blueprint), permitted):
+        if doomed := choose(await self._members(pool, staleness), permitted):
             await self._delete(pool, doomed[0])
         return Result(requeue_after_s=AT_ONCE_S)
 
@@ -140,7 +143,7 @@ class Rollout(Companion[CompanionPoolEntry]):
         self._kit.reports.wrong(self.name, self.cache, pool, ROLLING_UPDATE, fault)
         return None
 
-    async def _members(self, pool: CompanionPoolEntry, blueprint: Blueprint) -> FreeMembers:
+    async def _members(self, pool: CompanionPoolEntry, staleness: Staleness) -> FreeMembers:
         """Count the free members; a GET for each stamp that is new, and for one in doubt."""
         pace = self._pace_of(pool)
         found = FreeMembers(pool.replicas)
@@ -152,7 +155,7 @@ class Rollout(Companion[CompanionPoolEntry]):
                 entry = self._sandboxes.latest(member)
             if entry is None or entry.is_deleting:
                 continue
-            is_old = await self._blueprints.is_old(entry, blueprint)
+            is_old = await self._blueprints.is_old(entry, staleness)
             if entry.ready_since:
                 (found.old if is_old else found.renewed).append(entry)
             else:

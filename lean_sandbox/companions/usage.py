@@ -109,8 +109,8 @@ class PodUsage:
     def _note(self, one: PodMetrics, now_s: float) -> None:
         key = key_of(one.metadata.namespace, one.metadata.name)
         held = self._quiet.get(key)
-        is_new = held is None or now_s - held.seen_at > GAP_S
-        if held is None or is_new or one.cores >= self._threshold:
-            self._quiet[key] = _Quiet(now_s, now_s)
-        else:
+        is_quiet = one.cores < self._threshold
+        if held is not None and is_quiet and now_s - held.seen_at <= GAP_S:
             held.seen_at = now_s
+        else:
+            self._quiet[key] = _Quiet(now_s, now_s)

@@ -90,7 +90,7 @@ class Board:
         self._ready: Counter[str] = Counter()
         self._sandboxes_by_reason: Counter[str] = Counter()
         # The claims that are not Ready, by the reason; the one seen so last comes last.
-        self._claims_by_reason: dict[str, dict[Key, None]] = {}
+        self._claims_by_reason: dict[str, dict[Key, TopClaimEntry]] = {}
         self._times = _Latest(_MOST_TIMES)
         self._last = _Latest(_MOST_LAST)
         # Monotonic, in seconds.
@@ -126,17 +126,15 @@ class Board:
         if new is not None:
             self._note_claim(new, 1)
             self._date(new, old if old is not None and old.uid == new.uid else None)
-        before = old.reason if old is not None and not old.is_ready else None
-        after = new.reason if new is not None and not new.is_ready else None
-        if before == after:
-            return
-        if before is not None and old is not None:
-            waiting = self._claims_by_reason[before]
-            del waiting[old.key]
+        before = old if old is not None and not old.is_ready else None
+        after = new if new is not None and not new.is_ready else None
+        if before is not None and (after is None or after.reason != before.reason):
+            waiting = self._claims_by_reason[before.reason]
+            del waiting[before.key]
             if not waiting:
-                del self._claims_by_reason[before]
-        if after is not None and new is not None:
-            self._claims_by_reason.setdefault(after, {})[new.key] = None
+                del self._claims_by_reason[before.reason]
+        if after is not None:
+            self._claims_by_reason.setdefault(after.reason, {})[after.key] = after
 
     def _note_claim(self, entry: TopClaimEntry, by: int) -> None:
         pool = Key(entry.key.namespace, entry.pool)
@@ -150,7 +148,7 @@ class Board:
         if before is None:
             self._last.add(moment_s(new.created_at, "creationTimestamp") or 0.0, new.key)
         is_known = before is not None and before.took_s is not None
-        if new.ready_s is not None and new.took_s is not None and not is_known:
+        if new.took_s is not None and not is_known:
             self._times.add(new.ready_s, new.key, new.took_s)
 
     def figures(
@@ -218,15 +216,15 @@ class Board:
 
     def _not_ready(self) -> Iterator[NotReady]:
         for reason, claims in self._claims_by_reason.items():
-            example = self._caches.claims.get(next(reversed(claims)))
+            example = next(reversed(claims.values()))
             yield NotReady(
                 kind="claim",
                 reason=reason,
                 count=len(claims),
                 is_refused=reason in _REFUSED,
-                example_namespace=example.key.namespace if example is not None else "",
-                example_name=example.key.name if example is not None else "",
-                message=example.message if example is not None else "",
+                example_namespace=example.key.namespace,
+                example_name=example.key.name,
+                message=example.message,
             )
         for reason, count in self._sandboxes_by_reason.items():
             is_broken = reason in _BROKEN

@@ -25,9 +25,8 @@ from lean_sandbox.watch.resources.sandbox import sandbox_columns
 
 #: What the condition Ready of a Sandbox says where the server shows no columns.
 NOT_SHOWN: Final = "NotShown"
-# What is kept of a message, and of an annotation that is a time.
+# What is kept of a message, and of a reason.
 _LONGEST_MESSAGE: Final = 500
-_LONGEST_TIME: Final = 64
 _LONGEST_REASON: Final = 100
 
 
@@ -46,7 +45,8 @@ class TopClaimEntry(Entry, gc=False, frozen=True):
     """A claim; ``sandbox`` is the name of the Sandbox that it has, "" for none.
 
     ``ready_s`` is when it became Ready for the first time, in seconds since the epoch, and
-    ``took_s`` how long that took from the controller's first sight, as the controller has written.
+    ``took_s`` how long that took from the controller's first sight, as the controller has written;
+    None if that is not known.
     """
 
     pool: str = ""
@@ -55,7 +55,7 @@ class TopClaimEntry(Entry, gc=False, frozen=True):
     reason: str = ""
     message: str = ""
     created_at: str = ""
-    ready_s: float | None = None
+    ready_s: float = 0.0
     took_s: float | None = None
 
     @property
@@ -104,12 +104,12 @@ class _Pool(Lenient, frozen=True):
 def _build_sandbox(row: ObjectMeta, _item: object, old: TopSandboxEntry | None) -> TopSandboxEntry:
     columns = row.columns
     owner = row.controller
-    is_member = owner is not None and owner.is_a(
-        names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
-    )
+    pool = ""
+    if owner is not None and owner.is_a(names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP):
+        pool = interned(names.clipped_name(owner.name))
     return TopSandboxEntry(
         *identity(row, old),
-        pool=interned(names.clipped_name(owner.name)) if owner is not None and is_member else "",
+        pool=pool,
         is_ready=columns is not None and columns["Ready"] == names.TRUE,
         reason=NOT_SHOWN if columns is None else interned(columns["Reason"][:_LONGEST_REASON]),
     )
@@ -133,23 +133,21 @@ def _build_claim(row: ObjectMeta, item: _Claim | None, old: TopClaimEntry | None
     )
 
 
-def _readiness_of(row: ObjectMeta) -> tuple[float | None, float | None]:
+def _readiness_of(row: ObjectMeta) -> tuple[float, float | None]:
     """Return when a claim became Ready for the first time, and after how many seconds.
 
     Unknown where the controller does not annotate claims, and of those that it found Ready. What is
     older than the claim was written on another, of which this one is a copy.
     """
     notes = row.annotations or {}
-    seen_at = notes.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, "")[:_LONGEST_TIME]
-    ready_at = notes.get(names.CLAIM_FIRST_READY_AT_ANNOTATION, "")[:_LONGEST_TIME]
     try:
-        seen = parse_rfc3339(seen_at)
-        ready = parse_rfc3339(ready_at)
+        seen = parse_rfc3339(notes.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, ""))
+        ready = parse_rfc3339(notes.get(names.CLAIM_FIRST_READY_AT_ANNOTATION, ""))
         created = parse_rfc3339(row.creation_timestamp or "")
     except ValueError:
-        return None, None
+        return 0.0, None
     if not created <= seen <= ready:
-        return None, None
+        return 0.0, None
     return ready.timestamp(), (ready - seen).total_seconds()
 
 

@@ -210,7 +210,7 @@ def _bar(pool: PoolFigures, width: int, blocks: str) -> list[Piece]:
         reached += count
         upto = round(reached * width / whole)
         # However few, some are to be seen, and however many, a gap is.
-        if count and upto == drawn < width:
+        if count and upto == drawn:
             upto += 1
         if reached < whole:
             upto = min(upto, width - 1)

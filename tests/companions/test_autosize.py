@@ -9,23 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lean_sandbox.companions.sizing import (
-    BEFORE_DOWN_S,
-    BEFORE_OVERRULING_S,
-    LONGEST_START_S,
-    RECENT_S,
-    Bounds,
-    Demand,
-    Past,
-    enough_for,
-    plan,
-)
+from lean_sandbox.companions.sizing import BEFORE_DOWN_S, BEFORE_OVERRULING_S, RECENT_S
 from lean_sandbox.config.options import Settings
 from lean_sandbox.errors import ConfigError
 from tests.companions.support import PREFIX, annotate, counts, reports, warned_of
+from tests.support.backup import Backup
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import open_claims, run_all, settings
@@ -147,9 +136,11 @@ async def test_nothing_is_asked_or_written_while_no_claims_come() -> None:
         assert not reports(world)
 
 
-async def test_nothing_is_done_unasked() -> None:
-    """A pool that names no bounds stays as it is."""
-    async with open_sized({}) as world:
+@pytest.mark.parametrize("wishes", [{}, {MAX: "20"}])
+async def test_nothing_is_done_unasked(wishes: dict[str, str]) -> None:
+    """A pool that names no bounds, or none any more, stays as it is."""
+    async with open_sized(wishes) as world:
+        await annotate(world, POOLS, "pool", max_replicas=None)
         await ask(world, "a", "b", "c")
         await world.advance(600.0)
         assert size(world) == 2
@@ -188,6 +179,32 @@ async def test_a_pool_that_begins_to_ask_counts_the_claims_that_it_has() -> None
         await ask(world, "e", "f")
         await world.advance(2.0)
         assert size(world) > 5
+
+
+async def test_a_claim_that_is_made_anew_while_the_watch_is_down_counts() -> None:
+    """It has the name of the one before, but wants another member."""
+    async with open_sized() as world:
+        await ask(world, "a")
+        await world.cut_watches()
+        world.plane.store.delete(CLAIMS, NS, "a")
+        for name in "abc":
+            world.plane.store.create(claim(name))
+        world.plane.compact()
+        await world.recover()
+        await world.advance(15.0)
+        assert size(world) == 5
+
+
+async def test_a_pool_is_sized_after_its_store_was_restored() -> None:
+    """The version that the last resize has made is not seen again; a minute later nobody waits."""
+    async with open_sized() as world:
+        backup = Backup(world.plane)
+        await ask(world, "a", "b", "c")
+        await world.advance(2.0)
+        assert size(world) == 4
+        backup.restore(world.plane)
+        await world.advance(3 * BEFORE_OVERRULING_S)
+        assert size(world) == 4
 
 
 async def test_a_pool_below_its_least_size_is_raised_at_once() -> None:
@@ -312,111 +329,25 @@ async def test_members_that_take_longer_to_start_are_kept_more_of() -> None:
     assert sizes[0] < sizes[1]
 
 
+async def test_a_start_is_learned_from_once() -> None:
+    """However often somebody writes to the member, which is ready all the while."""
+    async with open_claims(
+        "m-1", "m-2", ready=False, companions=("autosize",), clock=FakeClock(), one_time=True
+    ) as world:
+        await annotate(world, POOLS, "pool", max_replicas="99")
+        await world.advance(5.0)
+        await world.run_pod("m-1")
+        await world.advance(295.0)
+        await world.run_pod("m-2")
+        for number in range(20):
+            await annotate(world, "sandboxes", "m-1", look=str(number))
+        for number in range(5):
+            await ask(world, f"c-{number}")
+            await world.advance(30.0)
+        assert size(world) == 6
+
+
 def test_autosize_needs_the_extensions() -> None:
     """Without them no pool is watched: the process says so before it starts."""
     with pytest.raises(ConfigError, match="--extensions"):
         Settings(companions=("autosize",))
-
-
-# -- decisions -------------------------------------------------------------------------------------
-
-AGES = st.floats(0.0, 2 * 3600.0)
-NOW_S = 1e9
-
-
-@st.composite
-def pasts(draw: st.DrawFn) -> Past:
-    """Draw what is remembered of a pool."""
-    demand = Demand()
-    for age_s in draw(st.lists(AGES, max_size=30)):
-        demand.note_claim(NOW_S - age_s)
-    for took_s in draw(st.lists(st.floats(-10.0, 4000.0), max_size=25)):
-        demand.note_start(took_s)
-    demand.forget_before(NOW_S)
-    return Past(
-        draw(st.integers(0, 200)),
-        NOW_S - draw(AGES),
-        demand,
-        sized_s=NOW_S - draw(AGES),
-        is_ours=draw(st.booleans()),
-    )
-
-
-@given(past=pasts(), least=st.integers(0, 50), more=st.integers(0, 50))
-def test_a_new_size_is_between_the_bounds_or_nearer_to_them(
-    past: Past, least: int, more: int
-) -> None:
-    """And a smaller one comes late, by a quarter at most, unless the bound is lower."""
-    bounds = Bounds(least, max(1, least + more))
-    found = plan(past, bounds, NOW_S)
-    if found.size == past.size:
-        return
-    assert found.size <= bounds.most or past.size > found.size
-    assert found.size >= bounds.least
-    if found.size < past.size <= bounds.most:
-        assert NOW_S - past.sized_s >= BEFORE_DOWN_S
-        assert NOW_S - past.since_s >= RECENT_S
-        assert found.size >= min(past.size - 1, math.floor(past.size * 0.75))
-
-
-@given(past=pasts(), bounds=st.just(Bounds(1, 100)))
-def test_a_pool_at_rest_is_not_looked_at(past: Past, bounds: Bounds) -> None:
-    """Only one that has its least size, and of which no claims are remembered."""
-    found = plan(past, bounds, NOW_S)
-    if found.look_s is None:
-        assert found.size == bounds.least
-        assert not past.demand
-    else:
-        assert found.look_s > 0.0
-
-
-@given(
-    ages=st.lists(st.floats(0.0, RECENT_S - 20.0), min_size=1, max_size=40),
-    start_s=st.floats(0.0, LONGEST_START_S),
-)
-def test_there_are_members_for_whatever_came_while_one_started(
-    ages: list[float], start_s: float
-) -> None:
-    """For the most claims in any such time of the last minutes, and one more."""
-    demand = Demand()
-    demand.note_start(start_s)
-    for age_s in ages:
-        demand.note_claim(NOW_S - age_s)
-    most = max(sum(end <= age <= end + start_s for age in ages) for end in ages)
-    assert demand.needed(NOW_S) > most
-
-
-@given(load=st.floats(0.0, 200.0))
-def test_few_claims_that_come_by_chance_find_no_member(load: float) -> None:
-    """One in 200 at most, by Erlang's sum; and one member fewer would not do."""
-
-    def missed(size: int) -> float:
-        terms = [1.0]
-        for number in range(1, size + 1):
-            terms.append(terms[-1] * load / number)
-        return terms[-1] / sum(terms)
-
-    size = enough_for(load)
-    assert missed(size) <= 0.005 * (1 + 1e-9)
-    assert size == 1 or missed(size - 1) > 0.005 * (1 - 1e-9)
-
-
-def test_a_steady_load_has_more_than_what_the_last_minutes_saw() -> None:
-    """A claim each minute for an hour, and members that start in five: twelve, and not seven."""
-    demand = Demand()
-    demand.note_start(300.0)
-    for minute in range(60):
-        demand.note_claim(NOW_S - 60.0 * minute)
-    assert demand.peak(NOW_S) < 10
-    assert demand.needed(NOW_S) == enough_for(5.0) == 12
-
-
-@given(ages=st.lists(st.floats(3800.0 + LONGEST_START_S, 1e6), max_size=40))
-def test_what_is_too_old_is_forgotten(ages: list[float]) -> None:
-    """So that a pool takes no more memory the longer it is sized."""
-    demand = Demand()
-    for age_s in ages:
-        demand.note_claim(NOW_S - age_s)
-    demand.forget_before(NOW_S)
-    assert not demand
-    assert demand.needed(NOW_S) == 0

@@ -118,6 +118,20 @@ async def test_claims_of_other_pools_are_left_alone() -> None:
         assert world.find(CLAIMS, "c") is not None
 
 
+async def test_what_goes_while_a_claim_waits_is_not_looked_for() -> None:
+    """Its pool, whose wish goes with it, or the claim itself."""
+    async with open_defaults({"unboundSeconds": 30}) as world:
+        world.plane.fail_next("create", "sandboxes", 403, times=10**6)
+        await world.create(claim("a"))
+        await world.create(claim("b"))
+        await world.advance(20.0)
+        await world.delete(CLAIMS, "a")
+        await world.delete(POOLS, "pool")
+        await world.advance(60.0)
+        assert world.find(CLAIMS, "b") is not None
+        assert not reports(world)
+
+
 async def test_a_claim_that_is_refused_a_sandbox_is_deleted_in_time() -> None:
     """The claim waits, as its Sandbox is refused; then it goes."""
     async with open_defaults({"unboundSeconds": 30}) as world:

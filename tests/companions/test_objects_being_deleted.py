@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.companions.rolling import change_template, make_ready, members, open_rolling
-from tests.companions.support import PREFIX, annotate, notes
+from tests.companions.support import PREFIX, annotate, notes, reasons
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import open_claims, run_all, settings
@@ -43,6 +43,21 @@ async def test_a_sandbox_being_deleted_is_neither_suspended_nor_counted(
         mode = world.get("sb-1")["spec"].get("operatingMode", "Running")
         assert mode == ("Running" if is_deleted else "Suspended")
         assert (PREFIX + "pod-failure-count" in notes(world.get("sb-2"))) is not is_deleted
+
+
+async def test_what_is_gone_when_its_time_comes_is_not_looked_for() -> None:
+    """A Sandbox that was idle, one whose Pod has failed, a pool whose template has changed."""
+    asks = {API + "idle-timeout-seconds": "60", API + "pod-failure-policy": "Recreate"}
+    async with open_rolling("1", companions=("idle", "recreate", "rollout")) as world:
+        for name in ("sb-1", "sb-2"):
+            await world.ready_sandbox(sandbox(name, metadata={"annotations": asks}))
+        await world.pod_status("sb-2", phase="Failed")
+        await world.advance(5.0)
+        await change_template(world)
+        for resource, name in ((SANDBOXES, "sb-1"), (SANDBOXES, "sb-2"), (POOLS, "pool")):
+            world.plane.store.delete(resource, NS, name)
+        await world.advance(120.0)
+        assert reasons(world) == []
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])

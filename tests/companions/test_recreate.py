@@ -14,7 +14,7 @@ from lean_sandbox.companions.recreate import LONG_LIFE_S, PodFailures, counted, 
 from tests.companions.support import PREFIX, annotate, counts, notes, reports, warned_of
 from tests.support.builders import placed
 from tests.support.clock import FakeClock
-from tests.support.extensions import settings
+from tests.support.extensions import open_claims, settings
 from tests.support.names import TEMPLATES
 from tests.support.suspension import suspend
 from tests.support.world import (
@@ -272,6 +272,20 @@ async def test_a_suspended_sandbox_and_a_foreign_pod_are_left_alone() -> None:
         assert "patch sandboxes" not in world.writes()
 
 
+async def test_the_pods_of_free_members_are_left_alone() -> None:
+    """The pool replaces the whole member."""
+    async with open_claims(
+        "m-1", companions=("recreate",), clock=FakeClock(), one_time=True
+    ) as world:
+        wish = {"metadata": {"annotations": {POLICY: "Recreate"}}}
+        await world.patch("sandboxes", "m-1", wish)
+        world.forget_requests()
+        await world.pod_status("m-1", phase="Failed")
+        await world.advance(15.0)
+        assert world.writes()["patch sandboxes"] == 0
+        assert not reports(world)
+
+
 async def test_a_policy_that_drops_the_count_makes_no_loop() -> None:
     """One PATCH a failure, even where somebody takes the annotations off again at once."""
     async with open_recreating({POLICY: "Recreate"}) as world:
@@ -306,6 +320,8 @@ async def test_a_date_in_the_future_stops_nothing(*, is_disrupted: bool) -> None
         assert uid_of_pod(world) == uid
         await world.advance(12.0)
         assert uid_of_pod(world) is None
+        ((_, _, note),) = reports(world)
+        assert note.endswith(" made: disruption" if is_disrupted else " made: failure 1 in a row")
 
 
 async def test_a_pod_that_a_finalizer_keeps_is_deleted_once() -> None:

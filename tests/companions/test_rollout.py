@@ -115,6 +115,36 @@ async def test_members_of_another_controller_are_compared_by_what_they_are_made_
         assert world.asked()["delete sandboxes"] == 1
 
 
+async def test_a_member_that_goes_before_it_is_compared_is_not_old() -> None:
+    """Nothing is asked about it again."""
+    async with open_rolling("1", replicas=1) as world:
+
+        def remove() -> None:
+            world.plane.store.delete(SANDBOXES, NS, members(world)[0]["metadata"]["name"])
+
+        world.meanwhile("get", "sandboxes", remove)
+        await change_template(world)
+        await world.advance(10.0)
+        assert images(world) == [NEW]
+        assert world.asked()["get sandboxes"] == 1
+        assert world.asked()["delete sandboxes"] == 0
+
+
+async def test_the_status_is_written_every_five_seconds_at_most() -> None:
+    """While its numbers alone change; the end is told at once."""
+    async with open_rolling("1", replicas=2) as world:
+        await change_template(world)
+        await world.advance(1.0)
+        await make_ready(world)
+        await world.advance(1.0)
+        assert status(world) == "Progressing 0/2"
+        await world.advance(4.0)
+        assert status(world) == "Progressing 1/2"
+        await make_ready(world)
+        await world.advance(1.0)
+        assert status(world) == "Complete"
+
+
 async def test_claimed_sandboxes_are_left_alone() -> None:
     """Whatever they were made of."""
     async with open_rolling("100%") as world:
@@ -179,19 +209,19 @@ async def test_old_members_that_never_became_ready_are_replaced_too() -> None:
 
 
 async def test_a_new_template_that_does_not_work_stops_the_rollout() -> None:
-    """Only so many are missing, and a Warning says which Sandbox is why, once."""
-    async with open_rolling("1", sandbox_warm_pool_readiness_grace_period=3600.0) as world:
+    """Only so many are missing, and a Warning names a Sandbox that is why, once."""
+    async with open_rolling("2", sandbox_warm_pool_readiness_grace_period=3600.0) as world:
         await world.patch(POOLS, "pool", {"spec": {"readinessGracePeriodSeconds": 60}})
         await change_template(world)
         await world.advance(20.0)
         assert "RolloutStalled" not in reasons(world)
         await world.advance(600.0)
-        assert ready(world) == 3
+        assert ready(world) == 2
         assert status(world) == "Stalled 0/4"
         (why,) = [note for _, reason, note in reports(world) if reason == "RolloutStalled"]
-        assert "1 of 4 members are missing or not ready" in why
-        assert "permits 1" in why
-        assert 'sandbox "pool-' in why
+        assert "2 of 4 members are missing or not ready" in why
+        assert "permits 2" in why
+        assert why.count('sandbox "pool-') == 1
         assert counts(world, "rollout")["RolloutStalled"] == 1
         assert warned_of(world) == ["RolloutStalled"]
         await change_template(world, "busybox:3")
@@ -216,10 +246,19 @@ async def test_a_template_that_cannot_be_used_makes_nobody_old() -> None:
         assert 'SandboxTemplate "tpl" cannot be used' in note
 
 
-async def test_a_template_that_is_gone_makes_nobody_old() -> None:
-    """The controller could not make the next ones."""
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_template_that_is_gone_makes_nobody_old(*, is_seen: bool) -> None:
+    """The controller could not make the next ones; the watch may not have shown its end yet."""
     async with open_rolling("1") as world:
-        world.plane.store.delete(TEMPLATES, NS, "tpl")
+
+        def remove() -> None:
+            world.plane.store.delete(TEMPLATES, NS, "tpl")
+
+        if is_seen:
+            remove()
+        else:
+            world.meanwhile("get", "sandboxtemplates", remove)
+            await change_template(world)
         await world.advance(600.0)
         assert images(world) == ["busybox"] * 4
 
@@ -242,14 +281,21 @@ async def test_a_wrong_value_is_told_once_and_nothing_is_deleted(wish: str) -> N
         assert images(world) == [NEW] * 4
 
 
-async def test_a_pool_with_the_strategy_recreate_is_told_what_to_do() -> None:
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        ("1", "spec.updateStrategy.type is Recreate, which replaces all"),
+        ("1", "set it to OnReplenish"),
+        ("x", "from 1% to 100%"),
+    ],
+)
+async def test_a_pool_with_the_strategy_recreate_is_told_what_to_do(wish: str, told: str) -> None:
     """Its controller replaces all at once, so a rolling update has no meaning."""
-    async with open_rolling("1", strategy="Recreate") as world:
+    async with open_rolling(wish, strategy="Recreate") as world:
         await world.advance(10.0)
         ((_, reason, note),) = reports(world)
         assert reason == "InvalidAnnotation"
-        assert "spec.updateStrategy.type is Recreate" in note
-        assert "OnReplenish" in note
+        assert told in note
         world.forget_requests()
         await world.advance(3600.0)
         assert not world.asked(events=True)

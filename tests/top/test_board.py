@@ -58,7 +58,7 @@ def claims(draw: st.DrawFn) -> TopClaimEntry:
         is_ready=is_ready,
         reason="DependenciesReady" if is_ready else draw(st.sampled_from(REASONS)),
         created_at=f"2026-01-02T03:04:0{draw(st.integers(0, 5))}Z",
-        ready_s=None if took_s is None else NOW.timestamp() + took_s,
+        ready_s=NOW.timestamp() + (took_s or 0.0),
         took_s=took_s,
     )
 
