@@ -39,12 +39,6 @@ async def test_the_page_is_served_with_what_a_browser_may_do_with_it() -> None:
     assert head.headers["content-security-policy"] == policy
 
 
-async def test_health_has_no_page() -> None:
-    """The page is where the metrics are, for whoever can read these."""
-    async with open_world() as world, serving(world) as scraper:
-        assert (await scraper.get("/", "health")).status_code == 404
-
-
 def test_the_page_needs_nothing_from_elsewhere() -> None:
     """No address of another host, no file besides it, and one script and style, which it holds."""
     text = FILE.read_text(encoding="utf-8")

@@ -390,14 +390,3 @@ def _ask(port: int, path: str) -> str:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         parts = iter(lambda: connection.recv(65536), b"")
         return b"".join(parts).decode()
-
-
-@pytest.mark.parametrize(("port", "is_one"), [(65535, True), (65536, False), (99999, False)])
-def test_an_address_has_a_port_of_16_bits(port: int, *, is_one: bool) -> None:
-    """Whether anybody else has it is another matter."""
-    told = ""
-    try:
-        bind("--flag", f"127.0.0.1:{port}").close()
-    except ConfigError as error:
-        told = str(error)
-    assert ("is not an address" in told) is not is_one

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube import errors
 from tests.support import refusals
 
@@ -140,26 +139,6 @@ def test_a_denial_by_admission_is_a_refusal_whatever_code_it_has(
     assert "permission" not in str(error)
 
 
-def test_causes_with_fields_do_not_make_another_code_a_schema_refusal() -> None:
-    """A namespace that ends names a field, too."""
-    assert not made(403, TERMINATING).is_schema_refusal
-
-
-def test_already_exists_is_a_conflict() -> None:
-    """Whoever handles conflicts handles both; whoever creates can tell them apart."""
-    assert issubclass(errors.AlreadyExists, errors.Conflict)
-
-
-def test_a_terminating_namespace_is_told_from_missing_rights() -> None:
-    """Only the cause NamespaceTerminating says so; nothing can be created there any more."""
-    gone = made(403, TERMINATING)
-    rights = made(403, RBAC)
-    assert isinstance(gone, errors.Forbidden)
-    assert isinstance(rights, errors.Forbidden)
-    assert (gone.namespace_terminating, rights.namespace_terminating) == (True, False)
-    assert "being deleted" in str(gone)
-
-
 def test_refusals_say_what_was_asked_and_the_way_out() -> None:
     """Verb, resource, namespace and what to change are in the sentence itself."""
     text = str(made(403, RBAC))
@@ -229,17 +208,6 @@ def test_a_status_inside_a_stream_has_the_class_of_its_code() -> None:
     assert isinstance(errors.from_status(b"{}"), errors.ServerFault)
 
 
-def test_config_errors_name_place_and_way_out() -> None:
-    """File, field, problem and what to do make one sentence."""
-    error = ConfigError("is missing", source="/f", field="a.b", way_out="add it")
-    assert str(error) == "/f: a.b: is missing. To fix: add it"
-
-
-def test_a_config_error_is_none_of_the_servers() -> None:
-    """Nothing that retries requests takes a mistake in the settings for an answer."""
-    assert not issubclass(ConfigError, errors.ControlPlaneError)
-
-
 def test_transport_errors_are_retryable() -> None:
     """No answer may be one the next time, and one that does not fit may be of a proxy."""
     assert errors.ConnectFailed.retryable
@@ -278,6 +246,7 @@ def test_what_a_refusal_means_follows_from_code_causes_and_verb(
     assert error.namespace_terminating is (is_missing or is_ending)
     assert error.is_of_another is (status == 422 and "uid" in causes)
     assert error.is_refusal is (status in (400, 403, 422, 500) and not is_ending)
+    assert error.is_schema_refusal is (status == 422 and bool(causes))
     assert error.retryable is not error.namespace_terminating
 
 

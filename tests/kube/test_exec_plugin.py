@@ -21,7 +21,7 @@ from lean_sandbox.kube.errors import CredentialFault
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.model.times import format_rfc3339
 from tests.kube.certificates import Certificates
-from tests.kube.server import Request, in_turn, reply, serve
+from tests.kube.server import in_turn, reply, serve
 from tests.support.clock import FakeClock
 
 V1 = "client.authentication.k8s.io/v1"
@@ -51,6 +51,13 @@ class Plugin:
         """Set the ExecCredential of the next runs."""
         credential = {"apiVersion": version, "kind": "ExecCredential", "status": status}
         (self.folder / "output").write_text(json.dumps(credential))
+
+    def will_print_certificate(self, certificates: Certificates, name: str) -> None:
+        """Set a client certificate as the credential of the next runs."""
+        self.will_print(
+            clientCertificateData=(certificates.folder / f"{name}.crt").read_text(),
+            clientKeyData=(certificates.folder / f"{name}.key").read_text(),
+        )
 
     @property
     def calls(self) -> list[Any]:
@@ -103,19 +110,6 @@ async def test_without_an_expiry_a_plugin_runs_once_until_refused(plugin: Plugin
     # Another request was refused with the same old token: it needs no third run.
     assert await credential.refresh(refused)
     assert len(plugin.calls) == 3
-
-
-async def test_a_credential_is_renewed_before_it_expires(plugin: Plugin) -> None:
-    """Thirty seconds before the end a new one is fetched."""
-    clock = FakeClock()
-    plugin.will_print(token="one", expirationTimestamp="2026-01-02T03:14:05Z")
-    credential = ExecAuth(plugin.settings(), clock)
-    await credential.authorization()
-    plugin.will_print(token="two", expirationTimestamp="2026-01-02T05:00:00.123456789+01:00")
-    await clock.advance(569)
-    assert await credential.authorization() == "Bearer one"
-    await clock.advance(2)
-    assert await credential.authorization() == "Bearer two"
 
 
 @pytest.mark.parametrize(
@@ -243,10 +237,6 @@ async def test_a_command_without_a_folder_is_looked_up_as_a_shell_does(
     [
         ("", "did not print"),
         ("[]", "did not print"),
-        (
-            '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential"}',
-            "v1beta1",
-        ),
         (f'{{"apiVersion":"{V1}","kind":"ExecCredential"}}', "neither a token"),
         (f'{{"apiVersion":"{V1}","kind":"ExecCredential","status":{{"token":"a\\nb"}}}}', "header"),
         (
@@ -301,29 +291,18 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
     plugin: Plugin, certificates: Certificates
 ) -> None:
     """The certificate goes into the TLS context; a new one means new connections."""
-
-    def printed(name: str) -> None:
-        plugin.will_print(
-            clientCertificateData=(certificates.folder / f"{name}.crt").read_text(),
-            clientKeyData=(certificates.folder / f"{name}.key").read_text(),
-        )
-
-    printed("client")
+    plugin.will_print_certificate(certificates, "client")
     context = tls_context(file=certificates.authority)
     credential = ExecAuth(plugin.settings(), FakeClock(), context=context)
     script = in_turn(reply(), reply(401), reply(), reply())
     async with serve(script, tls=certificates.server_context(ask_client=True)) as server:
         transport = Transport(Connection(server.url, context, credential))
         await transport.request("GET", "/1")
-        printed("client2")
+        plugin.will_print_certificate(certificates, "client2")
         assert (await transport.request("GET", "/2")).status == 200
         await transport.request("GET", "/3")
         await transport.aclose()
-
-    def connections(requests: list[Request]) -> list[int]:
-        return [request.connection for request in requests]
-
-    assert connections(server.requests) == [1, 1, 2, 2]
+    assert [request.connection for request in server.requests] == [1, 1, 2, 2]
     assert credential.identity == 2
     assert all("authorization" not in request.headers for request in server.requests)
 
@@ -380,19 +359,13 @@ async def test_refusals_of_one_certificate_share_a_run(
 ) -> None:
     """Without a token only the certificate shows that another request has renewed it."""
     context = tls_context(file=certificates.authority)
-    plugin.will_print(
-        clientCertificateData=(certificates.folder / "client.crt").read_text(),
-        clientKeyData=(certificates.folder / "client.key").read_text(),
-    )
+    plugin.will_print_certificate(certificates, "client")
     credential = ExecAuth(plugin.settings(), FakeClock(), context=context)
     assert await credential.authorization() is None
     # The same once more is no new certificate.
     assert not await credential.refresh(None)
     assert (len(plugin.calls), credential.identity) == (2, 1)
-    plugin.will_print(
-        clientCertificateData=(certificates.folder / "client2.crt").read_text(),
-        clientKeyData=(certificates.folder / "client2.key").read_text(),
-    )
+    plugin.will_print_certificate(certificates, "client2")
     helped = []
 
     async def refresh() -> None:

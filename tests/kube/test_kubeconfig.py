@@ -85,17 +85,6 @@ def test_the_current_context_is_that_of_the_first_file_that_names_one(home: Home
         home.load()
 
 
-async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Certificates) -> None:
-    """Server from the environment (IPv6 too), token file and CA from the folder."""
-    home.mount(certificates)
-    found = home.load()
-    assert isinstance(found.auth, TokenFileAuth)
-    assert await header(found) == "Bearer secret"
-    home.environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
-    found = home.load()
-    assert found.server == "https://[fd00::1]:443"
-
-
 async def test_what_changes_in_a_kubeconfig_counts_from_the_next_start(
     home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -213,15 +202,12 @@ def test_a_date_in_the_file_is_no_obstacle(home: Home) -> None:
 
 
 async def test_insecure_skips_verification(home: Home, certificates: Certificates) -> None:
-    """The switch is honoured, and does not go together with a CA."""
+    """Neither the authority nor the name is asked for."""
     async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
-        insecure = {"server": server.url, "insecure-skip-tls-verify": True}
-        transport = Transport(home.load(home.write(cluster=insecure)))
+        insecure = {"insecure-skip-tls-verify": True, "tls-server-name": "x.test"}
+        transport = Transport(home.load(home.write(cluster={"server": server.url, **insecure})))
         assert (await transport.request("GET", "/")).status == 200
         await transport.aclose()
-    both = insecure | {"certificate-authority": str(certificates.authority)}
-    with pytest.raises(ConfigError, match="insecure-skip-tls-verify"):
-        home.load(home.write(cluster=both))
 
 
 async def test_an_exec_user_becomes_a_plugin(home: Home, certificates: Certificates) -> None:
@@ -280,10 +266,10 @@ def test_the_namespace_of_a_pod_is_told_by_its_service_account(
         ("fd00::1", "443", "https://[fd00::1]:443"),
     ],
 )
-def test_a_pod_finds_the_server_by_its_environment(
+async def test_a_pod_finds_the_server_by_its_environment(
     home: Home, certificates: Certificates, host: str, port: str | None, server: str
 ) -> None:
-    """Any family of addresses; 443 where no port is named; and not without a token."""
+    """Any family of addresses; 443 where no port is named; its token; and not without that."""
     home.mount(certificates)
     home.environ["KUBERNETES_SERVICE_HOST"] = host
     del home.environ["KUBERNETES_SERVICE_PORT"]
@@ -291,6 +277,8 @@ def test_a_pod_finds_the_server_by_its_environment(
         home.environ["KUBERNETES_SERVICE_PORT"] = port
     found = home.load()
     assert (found.server, found.in_cluster) == (server, True)
+    assert isinstance(found.auth, TokenFileAuth)
+    assert await header(found) == "Bearer secret"
     (home.account / "token").unlink()
     home.write()
     assert home.load().server == "http://config"

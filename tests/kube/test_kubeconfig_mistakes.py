@@ -83,6 +83,8 @@ from tests.kube.homes import EXEC, V1, Home
         ({"cluster": {"server": "https://h?a=b"}}, r"cluster\.server"),
         ({"cluster": {"server": "https://h#a"}}, r"cluster\.server"),
         ({"cluster": {"server": "https://"}}, r"cluster\.server"),
+        ({"cluster": {"server": "ftp://h"}}, r"cluster\.server"),
+        ({"cluster": {"server": "http://h:99999"}}, r"cluster\.server"),
         *(
             (
                 {"cluster": {"insecure-skip-tls-verify": True, name: "x", "server": "https://h"}},

@@ -135,14 +135,6 @@ async def test_a_dot_at_the_end_of_a_name_is_no_part_of_it(
         assert await ask(Connection(server.url, context, tls_server_name="localhost.")) == 200
 
 
-async def test_verification_can_be_switched_off(certificates: Certificates) -> None:
-    """``insecure-skip-tls-verify`` believes anybody."""
-    async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
-        assert (
-            await ask(Connection(server.url, insecure_context(), tls_server_name="x.test")) == 200
-        )
-
-
 async def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
     """A server that asks for a certificate gets ours; without one the handshake fails."""
     with_client = certificates.server_context(ask_client=True)

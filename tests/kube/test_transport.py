@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +12,6 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import ByteStream, SocketAttribute
 
-from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube import sockets
 from lean_sandbox.kube import transport as transport_module
 from lean_sandbox.kube.auth import Auth
@@ -371,24 +369,6 @@ async def test_ipv6_hosts_go_into_brackets() -> None:
         await transport.request("GET", "/")
         await transport.aclose()
     assert server.requests[0].headers["host"].startswith("[::1]:")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://a",
-        "a:6443",
-        "https://",
-        "https://me@a",
-        "https://a?b=c",
-        "http://a:99999",
-        "https://a b",
-    ],
-)
-def test_a_server_that_is_no_url_is_a_config_error(url: str) -> None:
-    """Wrong URLs are found at the start, with the way out."""
-    with pytest.raises(ConfigError, match="To fix"):
-        Transport(Connection(url, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
 
 
 @on_clock
