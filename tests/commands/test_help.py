@@ -127,8 +127,6 @@ def test_the_first_word_of_several_commands_lists_them(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     "line",
     [
-        "run --extension",
-        "config --extension",
         "demo --sandbox 3",
         "local up --nod 3",
         "bench --cou 3",

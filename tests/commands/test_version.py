@@ -73,15 +73,6 @@ def test_what_git_cannot_read_is_unknown(tmp_path: Path, monkeypatch: pytest.Mon
     assert to_build(tmp_path) == UNKNOWN
 
 
-@pytest.mark.parametrize("line", ["--version", "--version --extensions", "run --version"])
-def test_every_way_to_ask_has_the_same_answer(
-    line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What `build_facts` knows, in the reference's form."""
-    assert main(line.split()) == EXIT_OK
-    assert capsys.readouterr().out == about() + "\n"
-
-
 def test_a_person_is_told_what_each_row_is(capsys: pytest.CaptureFixture[str]) -> None:
     """The same facts, without a word of Go: the program is written in Python."""
     assert main(["version"]) == EXIT_OK

@@ -130,30 +130,10 @@ def test_a_level_of_the_reference_that_is_none_is_refused(text: str) -> None:
 
 
 def test_the_namespaces_have_the_name_that_is_proposed_for_the_reference() -> None:
-    """`--watch-namespaces` is `--namespaces`; two different lists contradict each other."""
+    """`--watch-namespaces` is `--namespaces`."""
     assert effective(scan(["--watch-namespaces=a,b"]), {}).settings.namespaces == ("a", "b")
     both = ["--namespaces=a", "--watch-namespaces=a"]
     assert effective(scan(both), {}).settings.namespaces == ("a",)
-    with pytest.raises(ConfigError, match="contradict each other"):
-        effective(scan(["--namespaces=a", "--watch-namespaces=b"]), {})
-    with pytest.raises(ConfigError, match="cannot be both in --namespaces and in"):
-        effective(scan(["--watch-namespaces=a", "--exclude-namespaces=a"]), {})
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--namespaces=c,a,b", "--exclude-namespaces=b,c,a"], "a, b, c cannot be both in"),
-        (
-            ["--companions=rollout,idle,defaults,autosize"],
-            "--companions=autosize,defaults,rollout needs",
-        ),
-    ],
-)
-def test_what_cannot_be_together_is_named_in_order(flags: list[str], words: str) -> None:
-    """Two starts with the same mistake say the same."""
-    with pytest.raises(ConfigError, match=words):
-        effective(scan(flags), {})
 
 
 @pytest.mark.parametrize("name", sorted(REMOVED))
@@ -171,22 +151,3 @@ def test_no_flag_is_in_two_tables() -> None:
     """A name has one meaning."""
     names = [*(name.replace("_", "-") for name in OPTIONS), *TRANSLATED, *IDLE, *REMOVED]
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize(
-    ("given", "flag"),
-    [
-        (["--sandbox-concurrent-workers=949"], "--sandbox-concurrent-workers"),
-        (["--kube-api-qps=5", "--kube-api-burst=100"], "--kube-api-burst"),
-        (["--metrics-cert-dir=/tls"], "--metrics-cert-dir"),
-        (["--tls-min-version=VersionTLS13"], "--tls-min-version"),
-        (["--tls-cipher-suites=TLS_AES_128_GCM_SHA256"], "--tls-cipher-suites"),
-    ],
-)
-def test_what_works_but_is_hardly_meant_is_remarked(given: list[str], flag: str) -> None:
-    """Over 1000 workers in all, more than the rate lets through at once, and TLS without TLS."""
-    assert [remark.flag for remark in effective(scan(given), {}).remarks] == [flag]
-    assert not effective(scan(["--kube-api-qps=5", "--kube-api-burst=152"]), {}).remarks
-    assert not effective(scan(["--sandbox-concurrent-workers=948"]), {}).remarks
-    secured = ["--metrics-secure-serving", "--metrics-cert-dir=/tls", "--tls-min-version=x"]
-    assert not effective(scan(secured), {}).remarks

@@ -52,14 +52,6 @@ def test_values_that_cannot_work_are_refused_before_anything_starts(
     assert not told.out
 
 
-@pytest.mark.case(142)
-def test_pools_are_checked_although_nobody_serves_them(capsys: pytest.CaptureFixture[str]) -> None:
-    """Case 142: the checks of the extensions hold with ``--extensions=false`` too."""
-    given = ["--extensions=false", "--sandbox-warm-pool-max-batch-size=0"]
-    assert main(["run", *given]) == EXIT_CONFIG
-    assert "--sandbox-warm-pool-max-batch-size" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -103,20 +95,24 @@ def test_values_that_cannot_be_read_are_wrong_usage(
 
 @pytest.mark.case(142)
 @pytest.mark.parametrize("command", ["run", "config"])
-def test_an_unknown_flag_is_wrong_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Case 142: an unknown flag ends the process with code 2 and the usage on stderr."""
-    assert main([command, "--no-such-flag"]) == EXIT_USAGE
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--no-such-flag", "unknown flag --no-such-flag; `lean-sandbox run --help` lists all"),
+        ("--namespace=a", "unknown flag --namespace; did you mean --namespaces?"),
+        ("-page-sise", "unknown flag --page-sise; did you mean --page-size?"),
+        # A part of a name is another name.
+        ("--extension", "unknown flag --extension; did you mean --extensions?"),
+    ],
+)
+def test_an_unknown_flag_is_wrong_usage(
+    command: str, flag: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Case 142: the process ends with code 2 and the usage on stderr, and the nearest is told."""
+    assert main([command, flag, "3"]) == EXIT_USAGE
     told = capsys.readouterr().err
     assert told.startswith("usage:")
-    assert "--no-such-flag" in told
-
-
-def test_an_unknown_flag_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever misspells a flag is told which one is meant."""
-    assert main(["run", "--namespace=a"]) == EXIT_USAGE
-    assert "did you mean --namespaces?" in capsys.readouterr().err
-    assert main(["run", "-page-sise", "3"]) == EXIT_USAGE
-    assert "did you mean --page-size?" in capsys.readouterr().err
+    assert said in told
 
 
 @pytest.mark.case(142)
@@ -128,7 +124,7 @@ def test_the_version_is_printed_and_that_is_all(
 
     One line with version and revision, then rows with their values in column 21.
     """
-    assert main(["--version"]) == EXIT_OK
+    assert main(["--version", "--extensions"]) == EXIT_OK
     assert main([command, "--version", "--kubeconfig=/nowhere/config"]) == EXIT_OK
     told = capsys.readouterr().out
     assert told[: len(told) // 2] == told[len(told) // 2 :]
@@ -163,12 +159,19 @@ def test_a_kubeconfig_that_is_not_there_is_refused(capsys: pytest.CaptureFixture
         (["--log-level=info", "--zap-log-level=debug"], ["--log-level", "--zap-log-level"]),
         (["--zap-encoder=json", "--log-format=console"], ["--log-format", "--zap-encoder"]),
         (["--metrics-secure-serving"], ["--metrics-secure-serving", "--metrics-cert-dir"]),
+        (["--namespaces=c,a,b", "--exclude-namespaces=b,c,a"], ["a, b, c cannot be both in"]),
+        (
+            ["--companions=rollout,idle,defaults,autosize"],
+            ["--companions=autosize,defaults,rollout needs --extensions"],
+        ),
+        (["--watch-namespaces=a", "--exclude-namespaces=a"], ["--namespaces"]),
+        (["--watch-namespaces=a", "--namespaces=b"], ["--namespaces", "--watch-namespaces"]),
     ],
 )
 def test_flags_that_contradict_each_other_are_both_named(
     given: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cannot be had together is refused, naming both, whatever their order."""
+    """What cannot be had together is refused, naming both, whatever their order, in one order."""
     for order in (given, given[::-1]):
         assert main(["run", *order]) == EXIT_CONFIG
         told = capsys.readouterr().err

@@ -78,19 +78,6 @@ def test_a_flag_without_its_value_is_refused() -> None:
         settings("--no-extensions=true")
 
 
-@pytest.mark.parametrize("asked", ["-h", "--h", "-help", "--help", "--help=x"])
-def test_help_is_asked_for_in_any_form(asked: str) -> None:
-    """Help is no flag that a file could set; it is a wish."""
-    with pytest.raises(HelpRequested):
-        settings("--page-size=7", asked)
-
-
-def test_names_are_never_completed() -> None:
-    """A part of a name is another name."""
-    with pytest.raises(UsageError, match="unknown flag --extension;"):
-        settings("--extension")
-
-
 @pytest.mark.parametrize(
     ("text", "value"), [("0x10", 16), ("0b11", 3), ("0o17", 15), ("1_000", 1000), ("+5", 5)]
 )
@@ -141,8 +128,8 @@ def test_a_dash_alone_is_no_flag() -> None:
 
 
 def test_help_is_asked_for_unless_a_command_has_a_flag_of_that_name() -> None:
-    """Its own flag goes first."""
-    for word in ("-h", "--h", "-help", "--help"):
+    """In any form, anywhere before a mistake; a flag of its own goes first."""
+    for word in ("-h", "--h", "-help", "--help", "--help=x"):
         with pytest.raises(HelpRequested):
-            scan([word])
+            scan(["--page-size=7", word])
     assert scan(["--help"], {"help": BOOLEAN}).flags[0].text == "true"
