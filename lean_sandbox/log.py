@@ -54,7 +54,7 @@ class _LineWriter:
             stream.write(line)
             stream.flush()
             return
-        rest = line.encode(stream.encoding, stream.errors or "strict")
+        rest = line.encode(stream.encoding, "backslashreplace")
         rest = b"\n" + rest if cls._is_amid_line else rest
         ready = select.poll()
         ready.register(descriptor, select.POLLOUT)
@@ -106,7 +106,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
     console = form == "console" or (form == "auto" and is_terminal)
     processors: list[Any] = [
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.TimeStamper(fmt="iso", key="ts"),
         structlog.processors.format_exc_info,
         _shortened,
     ]

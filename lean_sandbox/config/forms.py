@@ -45,6 +45,11 @@ def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
     return Form(metavar, parse, words=words)
 
 
+def address(empty: str) -> Form:
+    """Return the form of the address of a listener; an empty text means ``empty``."""
+    return Form("ADDRESS", lambda text: text or empty)
+
+
 def _representation(text: str) -> Representation:
     words = tuple(form.value for form in Representation)
     return Representation(choice(*words, metavar="FORM").parse(text))

@@ -36,6 +36,7 @@ from lean_sandbox.config.forms import (
     REPRESENTATION,
     SHARD,
     Form,
+    address,
     choice,
 )
 from lean_sandbox.errors import ConfigError
@@ -224,13 +225,13 @@ class Settings:
     metrics_bind_address: str = own(
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
         " at all. Outside of a Pod :8080 means 127.0.0.1:8080",
-        Form("ADDRESS"),
+        address(":8080"),
         ":8080",
     )
     health_probe_bind_address: str = own(
         "where /healthz and /readyz are served; empty or 0: not at all, and probes fail. Outside"
         " of a Pod :8081 means 127.0.0.1:8081",
-        Form("ADDRESS"),
+        address("0"),
         ":8081",
     )
     metrics_secure_serving: bool = own_switch(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -120,7 +121,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def undecoded(text: str) -> str:
     """Return why a text cannot be used, of which Python could not decode some bytes; else empty."""
-    if not any("\ud800" <= letter <= "\udfff" for letter in text):
+    with suppress(UnicodeEncodeError):
+        text.encode()
         return ""
     try:
         meant = os.fsencode(text).decode("utf-8")
@@ -180,9 +182,9 @@ def effective(scanned: Scanned, environment: Mapping[str, str]) -> Effective:
     noted: dict[str, Remark] = {}
     for source in (_in_config_map(), _in_environment(environment), flags):
         values |= _values_of(source, noted)
-    is_development, chosen_by = values.pop(DEVELOPMENT, (False, None))
-    if is_development and chosen_by is not None:
-        defaults = {name: (value, chosen_by) for name, value in DEVELOPMENT_DEFAULTS.items()}
+    development = values.pop(DEVELOPMENT, None)
+    if development is not None and development[0]:
+        defaults = {name: (text, development[1]) for name, text in DEVELOPMENT_DEFAULTS.items()}
         values = defaults | values
     givers = {name: given for name, (_, given) in values.items()}
     try:
@@ -271,6 +273,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
 
 
 def _in_config_map() -> Iterator[Given]:
+    file = MOUNTED
     try:
         for file in sorted(MOUNTED.iterdir()) if MOUNTED.exists() else ():
             # Keys that begin so are comments, as in the reference; and the folders that a kubelet
@@ -281,5 +284,4 @@ def _in_config_map() -> Iterator[Given]:
                 in_one_line = ",".join(line.strip() for line in text.strip().splitlines())
                 yield Given(file.name, in_one_line, Origin.CONFIG_MAP, str(file))
     except OSError as error:
-        place = str(error.filename or MOUNTED)
-        raise ConfigError(f"it cannot be read: {error.strerror}", source=place) from error
+        raise ConfigError(f"it cannot be read: {error.strerror}", source=str(file)) from error

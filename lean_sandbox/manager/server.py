@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import resource
 import signal
 import socket
@@ -125,9 +126,8 @@ def process_metrics(into: Exposition, proc: Path = Path("/proc")) -> None:
     started_s = int(booted) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
     into.one(families.START_TIME, started_s)
     into.one(families.OPEN_FILES, open_files)
-    most = limits.partition("Max open files")[2].split()
-    if most and most[0].isdigit():
-        into.one(families.MOST_FILES, int(most[0]))
+    if most := re.search(r"Max open files +(\d+)", limits):
+        into.one(families.MOST_FILES, int(most[1]))
 
 
 class Listeners:
@@ -161,8 +161,8 @@ class Listeners:
         metrics = Endpoint("metrics", self._answer, clock, tls=tls)
         probes = Endpoint("health", health(lambda: manager.not_ready), clock)
         places = (
-            (metrics, "metrics-bind-address", settings.metrics_bind_address or ":8080"),
-            (probes, "health-probe-bind-address", settings.health_probe_bind_address or _OFF),
+            (metrics, "metrics-bind-address", settings.metrics_bind_address),
+            (probes, "health-probe-bind-address", settings.health_probe_bind_address),
         )
         try:
             for endpoint, flag, address in places:

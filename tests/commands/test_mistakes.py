@@ -117,6 +117,30 @@ def test_nothing_that_is_typed_ends_in_a_traceback(nowhere: Path, words: list[st
     assert err or out or code == EXIT_OK
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyError("x")])
+def test_what_is_a_bug_of_the_controller_is_shown_whole(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, nowhere: Path
+) -> None:
+    """With all of its traceback, not in a sentence: neither a file nor a flag can mend it."""
+
+    async def fail(*_: object, **__: object) -> bool:
+        raise ExceptionGroup("tasks", [error])
+
+    monkeypatch.setattr("lean_sandbox.manager.server.run_until_signalled", fail)
+    with pytest.raises(ExceptionGroup) as shown:
+        main(["run"])
+    assert shown.value.exceptions == (error,)
+
+
+def test_a_module_that_is_missing_and_of_no_extra_is_a_bug(
+    monkeypatch: pytest.MonkeyPatch, nowhere: Path
+) -> None:
+    """No installation of an extra brings it."""
+    monkeypatch.setitem(sys.modules, "filters.replay", None)
+    with pytest.raises(ModuleNotFoundError, match=r"filters\.replay"):
+        main(["explain", "x"])
+
+
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a line of a shell in which `lean-sandbox` is this program."""
     program = f'lean-sandbox() {{ {shlex.join(PROGRAM)} "$@"; }}\nset -o pipefail\n{line}'
@@ -186,7 +210,11 @@ def test_a_kind_may_be_named_as_kubectl_names_it(kind: str, nowhere: Path) -> No
 
 
 def test_an_object_is_explained_by_the_kind_that_it_names(nowhere: Path) -> None:
-    """``--kind`` is for what names none; a kind that is not watched is told where it stands."""
+    """``--kind`` is for what names none; a kind that is not watched is told where it stands.
+
+    A watch that has shown nothing is one.
+    """
+    assert ended(["explain", log(nowhere / "log")])[0] == EXIT_OK
     path = log(nowhere / "log", SANDBOX, POD, NODE)
     code, out, _ = ended(["explain", path, "--kind", "SandboxClaim"])
     assert code == EXIT_OK

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lean_sandbox.commands import _metrics_of
+from lean_sandbox.config.sources import UsageError
 
 NAME = "lean-sandbox"
 PRINT = "from lean_sandbox.program import called; print(called(elsewhere={elsewhere}))"
@@ -116,6 +117,12 @@ def test_where_a_controller_serves_its_metrics_follows_from_its_flags(
 ) -> None:
     """Nowhere, if that is switched off."""
     assert _metrics_of(flags) == (url, is_given)
+
+
+def test_help_among_the_flags_of_a_controller_is_found_where_they_are() -> None:
+    """As in `lean-sandbox local up -- --help`."""
+    with pytest.raises(UsageError, match="see `lean-sandbox run --help`"):
+        _metrics_of(["--help"])
 
 
 def test_a_port_that_the_system_chooses_is_told_by_the_log() -> None:

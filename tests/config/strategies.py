@@ -45,6 +45,8 @@ def any_value(option: Option) -> st.SearchStrategy[Any]:
         return st.sampled_from(["", "0/2", "7/3", "1/0x8000000000000000"]).map(form.parse)
     if option.name in _NAMES:
         return st.sampled_from(["", "a", "shard-0-of-2"])
+    if form.metavar == "ADDRESS":
+        return st.sampled_from(["0", ":1", "[::1]:2"])
     if form is forms.LABEL_SELECTOR:
         return st.sampled_from(["", "a=b", "a in (b,c),!d"]).map(form.parse)
     return st.text(alphabet="abc:/.# '\"\\[]{},-&*!|>%@`?", max_size=8)

@@ -59,7 +59,7 @@ def test_a_flag_of_the_reference_has_its_name_and_default(name: str) -> None:
 IDLE_FLAGS = [
     "--api-connections=4",
     "--separate-watch-connection",
-    "--pprof-block-profile-rate=-1",
+    "--pprof-block-profile-rate=-9223372036854775808",
     "--pprof-mutex-profile-fraction=0",
     "--zap-stacktrace-level=panic",
     "--zap-time-encoding=RFC3339Nano",
@@ -104,7 +104,7 @@ def test_every_flag_without_meaning_is_among_those_tested() -> None:
         (["--zap-log-level=error"], "error", "auto"),
         (["--zap-log-level=panic"], "error", "auto"),
         (["--zap-log-level=5"], "debug", "auto"),
-        (["--zap-encoder=json"], "info", "json"),
+        (["--zap-encoder=JSON"], "info", "json"),
         (["--zap-encoder=console"], "info", "console"),
         (["--zap-devel"], "debug", "console"),
         (["--zap-devel=false"], "info", "auto"),

@@ -65,6 +65,7 @@ def test_values_that_cannot_work_are_refused_before_anything_starts(
         ("--extensions", "yes"),
         ("--watch-representation", "picture"),
         ("--log-level", "loud"),
+        ("--log-level", "INFO"),
         ("--zap-log-level", "0"),
         ("--zap-encoder", "xml"),
         ("--api-connections", "many"),
@@ -127,6 +128,8 @@ def test_the_version_is_printed_and_that_is_all(
     assert main(["--version", "--extensions"]) == EXIT_OK
     assert main([command, "--version", "--kubeconfig=/nowhere/config"]) == EXIT_OK
     told = capsys.readouterr().out
+    assert main(["config", "--version=false"]) == EXIT_OK
+    assert "revision" not in capsys.readouterr().out
     assert told[: len(told) // 2] == told[len(told) // 2 :]
     first, *rows = told[: len(told) // 2].splitlines()
     assert first == f"lean-sandbox, version v{__version__} (revision: {revision_and_date()[0]})"

@@ -22,7 +22,7 @@ from lean_sandbox import log
 from lean_sandbox.bench.workers import process_usage
 from lean_sandbox.cli import main
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import EXIT_CONFIG
+from lean_sandbox.config.sources import EXIT_CONFIG, effective, scan
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.http.server import bind
 from lean_sandbox.manager.server import Listeners, process_metrics
@@ -49,14 +49,15 @@ def test_a_port_in_use_ends_the_start(
 
 
 async def test_listeners_can_be_switched_off() -> None:
-    """0 opens no listener; an empty health address as well, as the reference has it."""
+    """0 opens none; an empty health address, too, as the reference has it, where metrics go on."""
     async with open_world() as world:
         async with serving(world, metrics_bind_address="0") as scraper:
             assert list(scraper.listeners.ports) == ["health"]
-        for off in ("", "0"):
-            async with serving(world, health_probe_bind_address=off) as scraper:
-                assert list(scraper.listeners.ports) == ["metrics"]
-                assert (await scraper.get("/metrics")).status_code == 200
+        async with serving(world, health_probe_bind_address="0") as scraper:
+            assert list(scraper.listeners.ports) == ["metrics"]
+            assert (await scraper.get("/metrics")).status_code == 200
+    empty = effective(scan(["--metrics-bind-address=", "--health-probe-bind-address="]), {})
+    assert empty.settings == Settings(health_probe_bind_address="0")
 
 
 @pytest.mark.parametrize("path", ["//", "/index.html", "/metrics/", "/metrics/x", "/healthz"])
@@ -324,13 +325,14 @@ def test_without_proc_less_is_told_and_nothing_fails(tmp_path: Path) -> None:
         assert "process_resident_memory_bytes" not in found.families
 
 
-def test_a_number_of_files_without_a_limit_is_not_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limits", ["", "Max open files            unlimited  unlimited  files"])
+def test_a_number_of_files_without_a_limit_is_not_told(limits: str, tmp_path: Path) -> None:
     """There is no number for it; how many are open is told."""
     (tmp_path / "self/fd").mkdir(parents=True)
     (tmp_path / "self/fd/0").touch()
     (tmp_path / "self/stat").write_text(f"1 (a) b) S {' '.join(map(str, range(40)))}\n")
     (tmp_path / "stat").write_text("cpu 1\nbtime 1000\n")
-    (tmp_path / "self/limits").write_text("Max open files            unlimited  unlimited  files\n")
+    (tmp_path / "self/limits").write_text(f"Max core file size 0 0 bytes\n{limits}\n")
     found = Exposition()
     process_metrics(found, tmp_path)
     assert found.families["process_open_fds"][1] == [((), 1)]

@@ -132,7 +132,8 @@ def test_what_libraries_log_is_written_like_lines_of_ours(
     library.warning("failed to export to %s", "there\nnow")
     library.log(35, "odd level")
     # pytest has a handler of its own, which such a message fails.
-    odd = logging.LogRecord("somebody.else", logging.ERROR, "", 0, "does not fit %d", ("x",), None)
+    error = ValueError("does not fit %d")
+    odd = logging.LogRecord("somebody.else", logging.ERROR, "", 0, error, ("x",), None)
     log._of_libraries.handle(odd)
     warnings.showwarning("old", UserWarning, "file.py", 7)
     told = capsys.readouterr().err.splitlines()

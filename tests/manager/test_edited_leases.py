@@ -47,6 +47,19 @@ async def test_an_edit_of_something_else_is_no_sign_of_life_and_no_loss() -> Non
         assert await rig.until(lambda: two.leads, within_s=9.0)
 
 
+async def test_a_lease_that_cannot_be_read_after_an_edit_is_left_to_expire() -> None:
+    """Its holder leads by its clock, and knows no version at which it could release the Lease."""
+    async with open_rig() as rig:
+        one = await rig.begin("one")
+        label = {"metadata": {"labels": {"team": "red"}}}
+        rig.plane.store.patch("leases.coordination.k8s.io", NS, LEASE_NAME, label)
+        rig.plane.fail_next("get", "leases", 503)
+        await rig.advance(2.0)
+        assert one.leads
+        await one.elector.release()
+        assert rig.spec["holderIdentity"] == "one"
+
+
 async def test_a_lease_deleted_under_its_holder_is_made_again() -> None:
     """As client-go does; nobody else was told to lead, and this process goes on."""
     async with open_rig() as rig:

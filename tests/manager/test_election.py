@@ -211,11 +211,13 @@ async def test_the_duration_that_counts_is_that_of_the_holder() -> None:
         assert await rig.until(lambda: one.leads, within_s=3.0)
 
 
-@pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, {"leaseDurationSeconds": 15}])
-async def test_a_lease_that_nobody_holds_is_taken_at_once(spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}, {"leaseDurationSeconds": 15}])
+async def test_a_lease_that_nobody_holds_is_taken_at_once(spec: dict[str, Any] | None) -> None:
     """Whatever else it says or leaves out."""
     async with open_rig() as rig:
-        rig.put(**spec)
+        rig.put(**(spec or {}))
+        if spec is None:
+            rig.plane.fail_next("get", "leases", 200, body={**(rig.lease() or {}), "spec": None})
         one = await rig.begin("one")
         assert one.leads
         assert rig.spec["leaseTransitions"] == 1

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import socket
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 import yaml
 from anyio.abc import Process
 from structlog.testing import capture_logs
 
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.preflight import DEPLOYMENT, HOME, LEASE_NAME, make_lease
+from lean_sandbox.manager.server import _check_alone
 from lean_sandbox.model.times import format_micro_time
 from tests.manager.onlooker import cluster
-from tests.support.clients import cluster_admin
+from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.names import LEASES
 from tests.support.patience import PATIENCE_S
 from tests.support.process import controller_process
@@ -95,7 +100,9 @@ async def test_the_leases_of_shards_are_seen_and_those_of_others_are_not() -> No
         assert f"'pod-1_abc shard=1/2' holds its Lease {HOME}/{shard}" in await here.look()
 
 
-@pytest.mark.parametrize(("holder", "renewed"), [("", "now"), ("x", None), ("x", "soon")])
+@pytest.mark.parametrize(
+    ("holder", "renewed"), [("", "now"), ("x", None), ("x", "soon"), ("x", "nothing")]
+)
 async def test_a_lease_without_a_holder_or_a_time_is_nobodys(
     holder: str, renewed: str | None
 ) -> None:
@@ -104,9 +111,10 @@ async def test_a_lease_without_a_holder_or_a_time_is_nobodys(
         at = format_micro_time(here.clock.now()) if renewed == "now" else None
         made = here.plane.store.create(lease(holder, at))
         assert made["spec"]["holderIdentity"] == holder
-        if renewed == "soon":
+        if renewed in ("soon", "nothing"):
             # The server would refuse it: a proxy that mangles it does not.
-            body = {"items": [{**made, "spec": {**made["spec"], "renewTime": renewed}}]}
+            spec = {**made["spec"], "renewTime": renewed} if renewed == "soon" else None
+            body = {"items": [{**made, "spec": spec}]}
             here.plane.fail_next("list", "leases", 200, body=body)
         assert await here.look() == ""
 
@@ -121,6 +129,18 @@ async def test_a_deployment_with_replicas_refuses_and_is_named(available: int) -
         if available:
             assert f"Deployment {HOME}/{DEPLOYMENT} has {available} available" in told
             assert FLAG in told
+
+
+@pytest.mark.parametrize("in_cluster", [True, False])
+async def test_in_a_cluster_its_operator_decides_what_runs_there(*, in_cluster: bool) -> None:
+    """Nobody is looked for: the replicas of one controller begin beside each other."""
+    async with cluster() as here:
+        here.plane.store.create(lease("x", format_micro_time(here.clock.now())))
+        connection = msgspec.structs.replace(connection_to(here.plane), in_cluster=in_cluster)
+        async with connected(connection, clock=here.clock) as client:
+            manager = Manager(client, Settings(), clock=here.clock)
+            with nullcontext() if in_cluster else pytest.raises(ConfigError, match="running"):
+                await _check_alone(Settings(), client, here.clock, manager, alone=True)
 
 
 async def test_another_namespace_is_looked_at_where_it_is_named() -> None:
