@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import claim, placed, pool
+from tests.support.builders import claim, pool
 from tests.support.expiry import at, dying, reason
 from tests.support.extensions import fill, open_pools, rest
 from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.suspension import resume, suspend
 from tests.support.volumes import volume
-from tests.support.world import NS, World, open_world, sandbox
+from tests.support.world import NS, World, open_world
 
 Json = dict[str, Any]
 IMAGE = {"spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}}
@@ -40,21 +40,6 @@ async def test_an_edit_of_the_pod_template_reaches_the_next_pod(way: str) -> Non
             await world.delete("pods", "sb-1")
             await resume(world)
         assert image(world) == "newer"
-
-
-@pytest.mark.parametrize(("policy", "stays"), [("Retain", True), ("Delete", False)])
-async def test_what_is_left_of_a_sandbox_that_has_expired(policy: str, *, stays: bool) -> None:
-    """Its Pod and its Service go; volumes and the Sandbox stay with Retain, the default."""
-    async with open_world() as world:
-        body = dying(60.0, policy=policy, service=True, volumeClaimTemplates=[volume()])
-        await world.ready_sandbox(body)
-        await world.advance(61.0)
-        for resource in ("pods", "services"):
-            found = world.find(resource)
-            assert found is None or "deletionTimestamp" in found["metadata"], resource
-        await world.delete("pods", "sb-1")
-        for resource, name in (("persistentvolumeclaims", "data-sb-1"), ("sandboxes", "sb-1")):
-            assert (world.find(resource, name) is not None) == stays, resource
 
 
 async def test_a_retained_sandbox_runs_again_on_its_volume_and_with_its_service() -> None:
@@ -101,18 +86,3 @@ async def test_the_end_of_a_claim_adds_nothing_to_its_pool() -> None:
         await world.advance(180.0)
         assert world.find(CLAIMS, "c") is None
         assert len(world.requests("create", "sandboxes")) == 1
-
-
-async def test_nothing_has_a_finalizer_of_the_controller() -> None:
-    """So no deletion waits for it, and it may be removed at any time."""
-    async with open_pools() as world:
-        await fill(world, pool(replicas=2), template_body=placed())
-        await world.create(claim())
-        spec = {"service": True, "volumeClaimTemplates": [volume()]}
-        await world.ready_sandbox(sandbox(spec=spec))
-        await rest(world)
-        kinds = ("pods", "services", SANDBOXES, CLAIMS, "networkpolicies.networking.k8s.io")
-        for kind in (*kinds, "sandboxwarmpools.extensions.agents.x-k8s.io"):
-            stored = world.plane.store.list(kind, NS)
-            assert stored, kind
-            assert not [one for one in stored if one["metadata"].get("finalizers")], kind

@@ -14,9 +14,10 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from tests.controllers.sandbox.services import service_body
 from tests.support.clock import FakeClock
 from tests.support.suspension import SUSPENDED, suspend
-from tests.support.volumes import volume
+from tests.support.volumes import volume, volume_claim
 from tests.support.world import (
     CONTROLLER,
     NS,
@@ -340,12 +341,8 @@ async def test_an_adopted_world_costs_one_write_for_each_child() -> None:
     def older(plane: ControlPlane) -> None:
         owner = plane.store.create(rich())
         plane.store.create(pod_body(labels=tracking(), owners=(controlled_by(owner),)))
-        for kind, name in (("Service", "sb-1"), ("PersistentVolumeClaim", "data-sb-1")):
-            metadata = {"name": name, "namespace": NS, "labels": tracking()}
-            headless = {"clusterIP": "None", "ports": [{"port": 80}]}
-            spec = headless if kind == "Service" else volume("data")["spec"]
-            body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
-            plane.store.create(body)
+        plane.store.create(service_body(labels=tracking()))
+        plane.store.create(volume_claim(labels=tracking()))
 
     async with open_world(prepare=older) as world:
         await world.run_pod()
