@@ -5,8 +5,8 @@ It writes again when the object changes or something else is wanted of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count, cycle
 from typing import Any
 
 import pytest
@@ -14,7 +14,15 @@ import pytest
 from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import bound_name, members, open_claims, open_pools
-from tests.support.names import CLAIMS, CREATED_BY, LAUNCH_TYPE, POD_NAME, REF_HASH, TEMPLATES
+from tests.support.names import (
+    CLAIMS,
+    CREATED_BY,
+    LAUNCH_TYPE,
+    NAME_HASH,
+    POD_NAME,
+    REF_HASH,
+    TEMPLATES,
+)
 from tests.support.volumes import WHOLE
 from tests.support.webhooks import add_webhook
 from tests.support.world import World, condition, open_world, sandbox
@@ -113,6 +121,18 @@ def label_anew(stored: Json, value: str) -> None:
     stored["metadata"].setdefault("labels", {})["team"] = value
 
 
+def take_by_turns() -> Force:
+    """Return what takes a label away from a Pod, and its annotations the next time."""
+    takes: Iterator[Force] = cycle(
+        (label("team", None), lambda stored: stored["metadata"].update(annotations={}))
+    )
+
+    def take(stored: Json) -> None:
+        next(takes)(stored)
+
+    return take
+
+
 def free_egress(stored: Json) -> None:
     """Take the rules for outgoing traffic out of a NetworkPolicy."""
     stored["spec"]["policyTypes"] = ["Ingress"]
@@ -164,6 +184,22 @@ async def test_what_is_put_back_is_not_written_again_and_again(
             assert "the server drops its controller reference" in ready["message"]
         else:
             assert (ready["status"] == "True") == is_ready
+
+
+async def test_policies_for_two_children_cost_no_more_than_one_for_each() -> None:
+    """What each lacks in its turn differs from what was written last: the two keep no loop up."""
+    async with open_world() as world:
+        await world.ready_sandbox(BODY)
+        Policy(world, "pods", take_by_turns())
+        Policy(world, "services", anew(select_another))
+        world.forget_requests()
+        for plural in ("pods", "services"):
+            world.plane.store.patch(
+                plural, "ns", "sb-1", {"metadata": {"labels": {NAME_HASH: "x"}}}
+            )
+        await world.advance(HOUR_S)
+        assert world.asked()["patch pods"] <= MOST
+        assert world.asked()["patch services"] <= MOST
 
 
 @children

@@ -36,7 +36,7 @@ class Children:
             run.seen.is_service_unknown = not is_known
         if not run.failures and run.requeue.after_s is None:
             run.state.drift_since = None
-            run.state.unsettled = ""
+            run.state.unsettled.clear()
 
     def observation(self) -> Observation:
         """Return what the status is to report about the children."""

@@ -40,8 +40,8 @@ class SandboxState(State):
     drift_since: float | None = None
     # The generation at which the server has refused any update of it.
     refused: int | None = None
-    # The uid of the child whose last patch did not leave it as wanted.
-    unsettled: str = ""
+    # The uids of the children whose last patch did not leave them as wanted.
+    unsettled: set[str] = msgspec.field(default_factory=set)
 
 
 class SandboxContext(msgspec.Struct, kw_only=True, frozen=True):
@@ -167,12 +167,13 @@ class SandboxRun:
 
         If the next one does not leave it as wanted either, the server changes it each time.
         """
-        was_unsettled = self.state.unsettled == made.uid
-        self.state.unsettled = ""
+        unsettled = self.state.unsettled
+        was_unsettled = made.uid in unsettled
+        unsettled.discard(made.uid)
         if lacking and (lacking == sent or was_unsettled):
             self.context.undone.note(made.uid, (made.version, lacking))
         elif lacking:
-            self.state.unsettled = made.uid
+            unsettled.add(made.uid)
             self.requeue.within(0.0)
 
     async def whole(self) -> Sandbox:
