@@ -101,7 +101,6 @@ class Elector:
         self.client = client
         self.namespace = namespace
         self.lease = lease
-        self.scope = scope
         self.identity = f"{identity} {scope}" if scope else identity
         self.acquired = anyio.Event()
         self.loss: NotLeaderError | None = None
@@ -137,7 +136,7 @@ class Elector:
     def fence(self) -> None:
         """Raise NotLeaderError unless this process leads at this moment; for a transport."""
         if not self.is_leader:
-            why = str(self.loss or "this process does not hold the Lease")
+            why = self.loss or "this process does not hold the Lease"
             raise NotLeaderError(f"{why}; the request was not sent")
 
     def collect(self, into: Exposition) -> None:
