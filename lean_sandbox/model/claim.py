@@ -128,7 +128,7 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
         needs_cold_start=bool(spec.env or spec.volumeClaimTemplates),
         shutdown_time=moment_s(lifecycle.shutdownTime, "spec.lifecycle.shutdownTime"),
         ttl_s=lifecycle.ttlSecondsAfterFinished,
-        policy=interned(lifecycle.shutdownPolicy or names.SHUTDOWN_POLICY_RETAIN),
+        policy=interned(lifecycle.shutdownPolicy),
         additional=PodTemplateMetadata() if refusal else shared_metadata(asked),
         refusal=refusal,
     )

@@ -178,31 +178,27 @@ def inject_env(pod_spec: Json, env: Sequence[EnvVar], policy: str) -> Json:
     """
     if policy not in (names.INJECTION_ALLOWED, names.INJECTION_OVERRIDES):
         raise _env_rejected("environment variable injection is not allowed by the template policy")
-    init = pod_spec.get("initContainers") or []
-    containers = pod_spec.get("containers") or []
+    lists = {key: pod_spec[key] for key in ("containers", "initContainers") if pod_spec.get(key)}
+    # The first container comes first, whichever lists there are.
     by_container: dict[str | None, list[EnvVar]] = {
-        container.get("name"): [] for container in (*init, *containers)
+        container.get("name"): [] for listed in lists.values() for container in listed
     }
-    for entry in env:
-        if not entry.containerName:
-            continue
-        if entry.containerName not in by_container:
+    first = next(iter(by_container), None)
+    # Those of a named container come before the others.
+    for entry in sorted(env, key=lambda one: not one.containerName):
+        target = entry.containerName or first
+        if target not in by_container:
             raise ClaimError(
                 ClaimFault.OTHER,
                 f'target container "{entry.containerName}" not found in template '
                 f'for environment variable "{entry.name}"',
             )
-        by_container[entry.containerName].append(entry)
-    unnamed = [entry for entry in env if not entry.containerName]
-    result = dict(pod_spec)
-    if init:
-        result["initContainers"] = [_with(c, by_container[c.get("name")], policy) for c in init]
-    if containers:
-        result["containers"] = [
-            _with(c, [*by_container[c.get("name")], *(unnamed if index == 0 else ())], policy)
-            for index, c in enumerate(containers)
-        ]
-    return result
+        by_container[target].append(entry)
+    changed = {
+        key: [_with(container, by_container[container.get("name")], policy) for container in listed]
+        for key, listed in lists.items()
+    }
+    return {**pod_spec, **changed}
 
 
 def _with(container: Json, env: Sequence[EnvVar], policy: str) -> Json:
@@ -239,10 +235,10 @@ def _env_rejected(detail: str) -> ClaimError:
 
 
 def merge_claim_templates(
-    template: Sequence[VolumeClaimTemplate],
+    template: tuple[VolumeClaimTemplate, ...],
     claim: Sequence[VolumeClaimTemplate],
     policy: str,
-    volumes: Collection[str] = (),
+    volumes: Collection[str | None] = (),
 ) -> tuple[VolumeClaimTemplate, ...]:
     """Return the volumeClaimTemplates of the Sandbox; the template's order, then the claim's.
 
@@ -258,7 +254,7 @@ def merge_claim_templates(
                 ClaimFault.CLAIM_TEMPLATES,
                 f"invalid volume claim templates in template: {fault}",
             )
-        return tuple(template)
+        return template
     if fault:
         raise _merge_failed(f"template: {fault}")
     if fault := _list_fault(claim):

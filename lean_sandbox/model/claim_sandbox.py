@@ -45,7 +45,7 @@ def build_cold_sandbox(claim: ClaimFacts, spec: SandboxClaimSpec, template: Temp
         blueprint.volumeClaimTemplates or (),
         spec.volumeClaimTemplates,
         template.claim_templates_policy,
-        {one.name or "" for one in shape_of(pod_spec).volumes or ()},
+        {one.name for one in shape_of(pod_spec).volumes or ()},
     )
     metadata = desired_pod_metadata(template, claim, ref_hash=template.ref_hash)
     if spec.env:

@@ -192,7 +192,7 @@ def claim_status_patch(old: SandboxClaimStatus, new: SandboxClaimStatus) -> dict
     conditions = _sorted(new.conditions)
     if new.bound == old.bound and conditions == _sorted(old.conditions):
         return None
-    return {"conditions": conditions or None, "sandbox": whole_status(new.bound)}
+    return {"conditions": conditions, "sandbox": whole_status(new.bound)}
 
 
 def _ready(seen: ClaimObservation) -> Condition:
@@ -209,7 +209,7 @@ def _ready(seen: ClaimObservation) -> Condition:
         verdict = names.FALSE, names.REASON_SANDBOX_EXPIRED, message
     else:
         # The time of the Sandbox's own transition comes along; the generation is the claim's.
-        return msgspec.structs.replace(mirrored, observedGeneration=seen.generation or None)
+        return msgspec.structs.replace(mirrored, observedGeneration=seen.generation)
     return new_condition(names.READY, *verdict, seen.generation)
 
 

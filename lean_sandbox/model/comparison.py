@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from math import ceil, floor
 from typing import Any, Final
 
 from lean_sandbox.model.service import DEFAULT_PROTOCOL
@@ -74,7 +75,7 @@ def canonical(value: Any, key: str = "spec", parent: str = "") -> Any:
     if isinstance(value, Mapping):
         fields = {k: canonical(v, k, key) for k, v in value.items()}
         if key in _MAPS:
-            return {k: v for k, v in fields.items() if v is not None}
+            return fields
         if key == "ports":
             fields["protocol"] = fields.get("protocol") or DEFAULT_PROTOCOL
         return {k: v for k, v in fields.items() if not _is_absent(v, k, key)}
@@ -92,9 +93,7 @@ def _is_absent(value: Any, key: str, parent: str) -> bool:
         return True
     if value == {}:
         return key in _SAME_WHEN_EMPTY
-    if isinstance(value, dict | list) or value:
-        return False
-    return key not in _TELLS_ABSENT and (parent, key) not in _TELLS_ABSENT_WITHIN
+    return not value and key not in _TELLS_ABSENT and (parent, key) not in _TELLS_ABSENT_WITHIN
 
 
 def parse_quantity(value: Any) -> Fraction | None:
@@ -110,6 +109,4 @@ def parse_quantity(value: Any) -> Fraction | None:
     if abs(power) > _MAX_EXPONENT:
         return None
     scaled = Fraction(number) * Fraction(10) ** power * _SUFFIX.get(suffix, Fraction(1)) * _NANO
-    if scaled.denominator != 1:
-        scaled = Fraction(scaled.numerator // scaled.denominator + (1 if scaled > 0 else 0))
-    return scaled / _NANO
+    return Fraction(ceil(scaled) if scaled > 0 else floor(scaled), _NANO)

@@ -35,7 +35,7 @@ def new_condition(kind: str, status: str, reason: str, message: str, generation:
         status=status,
         reason=reason,
         message=message[:MAX_MESSAGE_CHARACTERS],
-        observedGeneration=generation or None,
+        observedGeneration=generation,
     )
 
 
@@ -68,7 +68,7 @@ def upsert(
     ``new`` brings along, else to ``now``.
     """
     old = find(conditions, new.type)
-    if old is not None and old.status == new.status and old.lastTransitionTime:
+    if old is not None and old.status == new.status:
         moment = old.lastTransitionTime
     else:
         moment = new.lastTransitionTime or format_rfc3339(now)

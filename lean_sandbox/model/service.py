@@ -10,7 +10,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
-from lean_sandbox.model.podspec import ContainerPort, PodSpecShape
+from lean_sandbox.model.podspec import PodSpecShape
 from lean_sandbox.model.wire import Lenient, OrNull
 
 DEFAULT_PROTOCOL = "TCP"
@@ -50,12 +50,11 @@ def derive_ports(spec: PodSpecShape) -> tuple[ServicePort, ...]:
     """
     chosen: dict[tuple[int, str], str] = {}
     taken: set[str] = set()
-    for port in _container_ports(spec):
-        key = (port.containerPort or 0, port.protocol or DEFAULT_PROTOCOL)
+    for key, name in _container_ports(spec):
         known = chosen.setdefault(key, "")
-        if not known and port.name and port.name not in taken:
-            chosen[key] = port.name
-            taken.add(port.name)
+        if not known and name and name not in taken:
+            chosen[key] = name
+            taken.add(name)
     return tuple(
         ServicePort(name or _free_name(key, taken), key[1], key[0], key[0])
         for key, name in sorted(chosen.items())
@@ -105,12 +104,13 @@ def cluster_ip_refusal(name: str, spec: ServiceSpec) -> str | None:
     )
 
 
-def _container_ports(spec: PodSpecShape) -> Iterator[ContainerPort]:
+def _container_ports(spec: PodSpecShape) -> Iterator[tuple[tuple[int, str], str | None]]:
+    """Yield number, protocol and name of each port."""
     init = (c for c in spec.initContainers or () if c.restartPolicy == "Always")
     for container in (*(spec.containers or ()), *init):
         for port in container.ports or ():
-            if port.containerPort:
-                yield port
+            if number := port.containerPort:
+                yield (number, port.protocol or DEFAULT_PROTOCOL), port.name
 
 
 def _free_name(key: tuple[int, str], taken: set[str]) -> str:

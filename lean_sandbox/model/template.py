@@ -123,19 +123,15 @@ def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
 
 def _blueprint(spec: SandboxTemplateSpec) -> Json:
     """Return what goes into a Sandbox; its hash is a label that only this implementation sets."""
-    metadata = msgspec.to_builtins(spec.podTemplate.metadata)
     body: Json = {
         "podTemplate": {
-            "metadata": {key: value for key, value in metadata.items() if value},
+            "metadata": msgspec.to_builtins(spec.podTemplate.metadata),
             "spec": spec.podTemplate.read_spec(),
         }
     }
     if spec.volumeClaimTemplates:
-        try:
-            encoded = msgspec.json.encode(spec.volumeClaimTemplates)
-            body["volumeClaimTemplates"] = msgspec.json.decode(encoded)
-        except ODD as error:
-            raise ValueError(f"spec.volumeClaimTemplates: {error}") from None
+        encoded = msgspec.json.encode(spec.volumeClaimTemplates)
+        body["volumeClaimTemplates"] = msgspec.json.decode(encoded)
     if spec.service is not None:
         body["service"] = spec.service
     return body

@@ -107,6 +107,8 @@ def test_an_empty_template_hash_is_filled_and_another_is_kept() -> None:
     before = member()
     before["metadata"]["labels"][REF_HASH] = ""
     assert adopted(before)["metadata"]["labels"][REF_HASH] == H
+    del before["metadata"]["labels"][REF_HASH]
+    assert REF_HASH not in adopted(before, ref_hash="")["metadata"]["labels"]
     before["metadata"]["labels"][REF_HASH] = "old"
     after = adopted(before)["metadata"]["labels"]
     assert after[REF_HASH] == "old"
@@ -170,7 +172,7 @@ POOL_KEYS = {WARM_POOL, TEMPLATE_HASH, POD_TEMPLATE_HASH, CREATED_BY}
 
 
 @st.composite
-def members(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
+def members(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str] | None]:
     """Draw a member and what of its labels is known."""
     stored = member(eviction=draw(st.booleans()))
     for key in draw(st.sets(st.sampled_from(sorted(POOL_KEYS)))):
@@ -184,7 +186,7 @@ def members(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
     stored["metadata"]["ownerReferences"] += others
     labels = stored["metadata"]["labels"]
     kept = draw(st.sets(st.sampled_from(sorted(labels)))) if labels else set()
-    return stored, {key: labels[key] for key in kept}
+    return stored, {key: labels[key] for key in kept} or None
 
 
 CLAIMS = st.sampled_from(
@@ -199,7 +201,7 @@ CLAIMS = st.sampled_from(
 
 @given(members(), CLAIMS, st.booleans())
 def test_any_member_ends_with_one_owner_and_all_foreign_keys(
-    drawn: tuple[dict[str, Any], dict[str, str]],
+    drawn: tuple[dict[str, Any], dict[str, str] | None],
     claim: ClaimFacts,
     touches: bool,  # noqa: FBT001
 ) -> None:

@@ -378,6 +378,19 @@ def test_what_somebody_made_of_one_member_says_nothing_of_the_others() -> None:
         ]
 
 
+def test_four_thousand_verdicts_are_remembered() -> None:
+    """With one more all go: somebody who edits members without end takes no memory."""
+    view = template()
+    spec = made_from(view)
+    judge = Staleness(view)
+    members = [member(view, "other", edits=edits) for edits in range(4097)]
+    for found in members[:-1]:
+        judge.by_spec(found, spec, is_orphan=False)
+    assert judge.by_hash(members[0]) is Freshness.FRESH
+    judge.by_spec(members[-1], spec, is_orphan=False)
+    assert [judge.by_hash(members[at]) for at in (0, -1)] == [Freshness.UNDECIDED, Freshness.FRESH]
+
+
 @given(PODS)
 def test_every_sandbox_equals_the_template_it_was_made_from(spec: dict[str, Any]) -> None:
     """What a template makes is never stale, whatever is in it."""

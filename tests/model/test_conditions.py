@@ -98,6 +98,7 @@ def test_finished_shows_while_suspending() -> None:
         ("False", "", "m", "PodSchedulingUnknown"),
         ("Unknown", "", "m", "PodSchedulingUnknown"),
         ("True", "Odd", "", "Odd"),
+        ("True", "a" * 1024, "", "a" * 1024),
     ],
 )
 def test_scheduling_is_mirrored(
@@ -246,7 +247,7 @@ def test_conditions_are_always_writable(observation: Observation) -> None:
     for condition in computed:
         assert condition.status in {"True", "False", "Unknown"}
         assert condition.reason
-        assert condition.observedGeneration == (observation.generation or None)
+        assert condition.observedGeneration == observation.generation
 
 
 def test_a_known_type_stays_in_place_and_a_new_one_is_appended() -> None:

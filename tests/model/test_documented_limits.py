@@ -87,6 +87,15 @@ def test_a_pod_has_a_thousand_labels_or_annotations_and_no_more(kind: str) -> No
     assert refusal.startswith(f"spec.podTemplate.metadata.{kind}: 1001 entries")
 
 
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_a_pod_has_256_kib_of_labels_or_annotations_and_no_more(kind: str) -> None:
+    """Keys and values together, in bytes: a letter may have more than one."""
+    value = "\u00e4" * (128 * 1024 - 1)
+    assert not view_of(sandbox(pod_of(**{kind: {"ab": value}}))).refusal
+    refusal = view_of(sandbox(pod_of(**{kind: {"abc": value}}))).refusal
+    assert refusal.startswith(f"spec.podTemplate.metadata.{kind}: 262145 bytes; all {kind} of a")
+
+
 def with_ports(number: int) -> Json:
     """Return the spec of a Sandbox with so many ports."""
     ports = [{"containerPort": 1 + at} for at in range(number)]

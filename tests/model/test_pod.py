@@ -108,6 +108,16 @@ def test_without_claims_the_spec_is_not_even_parsed(templates: list[object] | No
     assert bytes(spec) == raw
 
 
+@pytest.mark.parametrize("spec", [b"null", b"{}", b'{"volumes": null}'])
+def test_what_has_no_volumes_gets_those_of_its_claims(spec: bytes) -> None:
+    """A spec or a list of volumes that is null is none."""
+    body = b'{"podTemplate": {"spec": %s}, "volumeClaimTemplates": [{"metadata": {"name": "v"}}]}'
+    asked = msgspec.json.decode(body % spec, type=SandboxSpec)
+    made = pod_of(msgspec.structs.replace(sandbox(), spec=asked))
+    claim = {"claimName": "v-sb-1"}
+    assert made["spec"] == {"volumes": [{"name": "v", "persistentVolumeClaim": claim}]}
+
+
 class Name(str):
     """The name of a volume claim, which counts how often it is compared."""
 

@@ -51,10 +51,17 @@ def test_no_rules_are_not_empty_rules(sent: dict[str, Any]) -> None:
 
 def test_null_parts_are_tolerated() -> None:
     """A template of nulls is read like an empty one."""
-    for body in (b'{"metadata":null,"spec":null}', b'{"spec":{"podTemplate":null}}', b"{}"):
+    for spec in (b"null", b'{"podTemplate":null}', b'{"podTemplate":{"spec":null}}', b"{}"):
+        body = b'{"metadata":null,"spec":%s}' % spec
         view = view_of_template(msgspec.json.decode(body, type=SandboxTemplate))
         assert view.blueprint_hash
         assert as_json(blueprint_spec(view, PodTemplateMetadata()))["podTemplate"]["spec"]
+
+
+def test_rules_that_are_no_object_are_told_by_their_field() -> None:
+    """The schema keeps such rules out; what got in is told by name."""
+    with pytest.raises(ValueError, match=r"^spec\.networkPolicy: "):
+        template(networkPolicy=[])
 
 
 @pytest.mark.parametrize("service", [None, True, False])

@@ -191,6 +191,7 @@ def test_a_bad_shutdown_time_names_its_field() -> None:
     view = view_of(sandbox({"shutdownTime": "tomorrow"}))
     assert view.refusal.startswith('spec.shutdownTime: "tomorrow" is not')
     assert view.shutdown_time is None
+    assert len(view_of(sandbox({"shutdownTime": "x" * 5000})).refusal) == 1024
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 12, 31)))  # noqa: DTZ001
@@ -211,7 +212,7 @@ def test_what_is_no_date_of_an_answer_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("left_s", "is_there"),
-    [(-1.0, True), (0.0, True), (0.0005, True), (0.002, False), (2.0, False)],
+    [(-1.0, True), (0.0, True), (0.001, True), (0.002, False), (2.0, False)],
 )
 def test_a_moment_has_come_a_thousandth_early(left_s: float, *, is_there: bool) -> None:
     """A timer may ring as much before its time; then nothing is left, and of no moment ever."""
