@@ -169,13 +169,13 @@ class Metrics:
 
     def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
         """Count a member that a claim took from its pool, or a Sandbox that was created for it."""
-        # The pool a member came from is the one its claim asks for; no other is taken.
-        pool = entry.view.pool if entry.view is not None else ""
+        assert entry.view is not None
         self._creations.add(
             entry.key.namespace,
             _template_of(sandbox) or _UNKNOWN_TEMPLATE_OF_CLAIM,
             launch,
-            pool if not pool or names.is_object_name(pool) else _UNKNOWN_TEMPLATE_OF_CLAIM,
+            # Neither a member nor the template of a new Sandbox comes from another pool.
+            entry.view.pool,
             "ready" if sandbox.is_ready else "not_ready",
             _creator_of(entry),
         )

@@ -164,8 +164,9 @@ class TemplateReconcile:
         key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
         if not view.is_managed:
-            is_own = held is not None and is_controlled_by(held.owner, entry.uid)
-            if held is not None and is_own and not held.is_deleting:
+            if held is None or held.is_deleting:
+                return
+            if is_controlled_by(held.owner, entry.uid):
                 await self._writer.remove(self._policies, held)
             return
         if held is not None and is_controlled_by(held.owner, entry.uid) and held.needs_fetch:

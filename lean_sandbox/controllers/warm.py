@@ -298,20 +298,20 @@ class _Feed:
     def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
         """Offer the Sandboxes that control a Pod, or did."""
         owners = {
-            (Key(pod.key.namespace, pod.owner.name), pod.owner.uid)
+            Key(pod.key.namespace, pod.owner.name)
             for pod in (old, new)
             if pod is not None and pod.owner is not None
         }
-        for key, uid in owners:
-            held = self._caches.sandboxes.get(key)
-            if held is not None and held.uid == uid:
-                self._queue.offer(held)
+        for held in filter(None, map(self._caches.sandboxes.get, owners)):
+            self._queue.offer(held)
 
     def follow_pool(self, old: PoolEntry | None, new: PoolEntry | None) -> None:
         """Forget the members of a pool that is gone; offer those of one that changed again."""
-        if old is not None and new is None:
+        if old is None:
+            return
+        if new is None:
             self._queue.forget_pool(old.key)
-        elif old is not None and new is not None and old.view != new.view:
+        elif old.view != new.view:
             self._offer_again(old, new)
 
     def follow_template(self, _old: TemplateEntry | None, new: TemplateEntry | None) -> None:

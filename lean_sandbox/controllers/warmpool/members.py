@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final
 
 import msgspec
 
@@ -30,7 +29,6 @@ _ENDED = frozenset(
     {names.REASON_POD_FAILED, names.REASON_POD_SUCCEEDED, names.REASON_SANDBOX_EXPIRED}
 )
 _REFUSED = frozenset({names.REASON_RECONCILER_ERROR, names.REASON_INVALID_CONFIGURATION})
-_NONE_KEPT: Final[Mapping[str, float]] = {}
 
 
 class PoolMembers(msgspec.Struct):
@@ -69,11 +67,6 @@ class PoolMembers(msgspec.Struct):
         """Members that stay as they are until their template changes, or their surroundings do."""
         return [*self.refused, *self.ended, *self.held]
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the newest member with a known status was refused."""
-        return newest(self.refused) > self.newest_ready
-
 
 class Census:
     """Counts the members of a pool.
@@ -91,7 +84,7 @@ class Census:
         now_s: float,
         ahead_s: float,
         readiness_grace_s: float,
-        kept_at: Mapping[str, float] = _NONE_KEPT,
+        kept_at: Mapping[str, float],
     ) -> None:
         self._pool = pool
         self._sandboxes = sandboxes
@@ -222,17 +215,16 @@ def to_delete(members: Iterable[SandboxEntry], count: int) -> list[SandboxEntry]
     """Return the ``count`` members to delete first: unready before ready, the newest first."""
 
     def order(entry: SandboxEntry) -> tuple[bool, float, str]:
-        created_s = seconds_of(entry.created_at) if entry.created_at else 0.0
-        return entry.is_ready, -created_s, entry.key.name
+        return entry.is_ready, -seconds_of(entry.created_at), entry.key.name
 
     return sorted(members, key=order)[: max(0, count)]
 
 
 @lru_cache(maxsize=1024)
 def seconds_of(moment: str) -> float:
-    """Return a written moment in seconds since the epoch; raises ValueError."""
+    """Return a written moment in seconds since the epoch, 0 for none; raises ValueError."""
     # Whole seconds: the members of one batch share a few of them.
-    return parse_rfc3339(moment).timestamp()
+    return parse_rfc3339(moment).timestamp() if moment else 0.0
 
 
 def find_orphans(sandboxes: Cache[SandboxEntry], pool: PoolView) -> list[SandboxEntry]:

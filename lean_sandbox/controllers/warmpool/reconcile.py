@@ -108,9 +108,11 @@ class PoolReconcile:
         requests = self._requests
         sandboxes = self._context.caches.sandboxes
         await requests.for_each(find_orphans(sandboxes, self._run.view), requests.take_in)
+        template = self._run.template
+        if template is not None:
+            self._follow(template.blueprint_hash)
         members = self._count()
-        if self._run.template is not None:
-            self._follow(self._run.template.blueprint_hash)
+        if template is not None:
             # Members that do not get on by themselves are replaced under any strategy.
             checked = members.active if self._run.view.is_recreate else members.not_progressing
             await requests.for_each(checked, partial(requests.drop_if_stale, is_orphan=False))
@@ -154,7 +156,7 @@ class PoolReconcile:
         chosen = [first]
         if members.ended and newest(members.ended) <= members.newest_ready:
             chosen = members.ended
-        state.pace.replaced(seconds_of(first.created_at) if first.created_at else 0.0, now_s)
+        state.pace.replaced(seconds_of(first.created_at), now_s)
         ended = {one.uid for one in members.ended}
         for member in chosen:
             why = "ended" if member.uid in ended else "claims cannot take it"

@@ -44,7 +44,7 @@ class Refill:
             state.full_at = self._run.view.generation
         elif now < state.creates.next_at:
             self._run.requeue.within(state.creates.next_at - now)
-        elif not members.is_refused or newest(members.refused) <= state.outcomes.newest_ready:
+        elif newest(members.refused) <= state.outcomes.newest_ready:
             # What the server refuses to the newest member, it would also refuse to the next, unless
             # one as new has been ready: a claim may have taken that since.
             await self._create_missing(template, missing, now)

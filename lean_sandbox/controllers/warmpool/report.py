@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from lean_sandbox.controllers.common import reference_to
-from lean_sandbox.controllers.warmpool.members import PoolMembers, newest
+from lean_sandbox.controllers.warmpool.members import PoolMembers
 from lean_sandbox.controllers.warmpool.run import PoolRun
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, ObjectReference
@@ -100,7 +100,7 @@ class PoolReport:
             held = context.caches.templates.get(key)
             note = fault or f'SandboxTemplate not found: "{view.template}"'
             # Otherwise it would be a repetition of the Event that the template is missing.
-            related = reference_to(held, SANDBOXTEMPLATES) if fault and held is not None else None
+            related = reference_to(held, SANDBOXTEMPLATES) if held is not None else None
             return PoolProblem("template", note, _MISSING_TEMPLATE_REQUEUE_S, related=related)
         if members.total < view.replicas:
             lack = context.resolver.unprotected(self._run.template)
@@ -128,8 +128,7 @@ class PoolReport:
         return None
 
     def _of_members(self, members: list[SandboxEntry], what: str) -> str:
-        at = newest(members)
-        latest = next(one for one in members if one.created_at == at)
+        latest = max(members, key=lambda one: one.created_at)
         return f"{len(members)}/{self._run.view.replicas} sandboxes {what}: {why_unready(latest)}"
 
     async def write_status(self, members: PoolMembers) -> None:

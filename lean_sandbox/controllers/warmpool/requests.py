@@ -174,7 +174,7 @@ class MemberRequests:
         if verdict is Freshness.UNDECIDED:
             self._run.has_acted = True
             whole = await self._context.writer.peek(self._sandboxes, member.key)
-            if whole is None or whole.metadata.uid != member.uid:
+            if whole is None:
                 return None
             if staleness is not None:
                 verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=is_orphan)

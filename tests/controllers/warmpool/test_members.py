@@ -72,6 +72,7 @@ def counted(
             now_s=now_s,
             ahead_s=ahead_s,
             readiness_grace_s=grace_s,
+            kept_at={},
         ).take()
 
 
@@ -148,17 +149,29 @@ def test_grace_counts_from_the_loss_of_readiness_by_the_clock_of_the_server(
         assert counted(one, ahead_s=ahead_s, late_s=GRACE_S).stuck == [one]
 
 
-@pytest.mark.parametrize("reason", ["PodFailed", "PodSucceeded", "SandboxExpired"])
-def test_what_has_ended_waits_for_no_node(reason: str) -> None:
+@pytest.mark.parametrize(
+    ("condition", "has_ended"),
+    [
+        *(
+            (Condition("Ready", "False", reason), True)
+            for reason in ("PodFailed", "PodSucceeded", "SandboxExpired")
+        ),
+        # Another controller may call the reason something else.
+        (Condition("Finished", "True", "Other"), True),
+        (Condition("Finished", "False", "Other"), None),
+        # Its member goes after its grace.
+        (Condition("Ready", "False", "PodTerminating"), False),
+        (Condition("Ready", "False", "SandboxSuspended"), False),
+    ],
+)
+def test_what_has_ended_or_is_ending_waits_for_no_node(
+    condition: Condition, *, has_ended: bool | None
+) -> None:
     """A Pod that ended without a node leaves PodScheduled=False behind."""
-    one = member("m", 600, Condition("Ready", "False", reason), UNSCHEDULABLE)
-    assert (counted(one).ended, counted(one).held) == ([one], [])
-
-
-def test_what_is_ending_waits_for_no_node() -> None:
-    """A Pod without a node that is deleted is not held; its member goes after its grace."""
-    one = member("m", 600, Condition("Ready", "False", "PodTerminating"), UNSCHEDULABLE)
-    assert (counted(one).stuck, counted(one).held) == ([one], [])
+    one = member("m", 600, condition, UNSCHEDULABLE)
+    found = counted(one)
+    expected = {True: ([one], [], []), False: ([], [one], []), None: ([], [], [one])}[has_ended]
+    assert (found.ended, found.stuck, found.held) == expected
 
 
 @pytest.mark.parametrize(
@@ -182,13 +195,16 @@ def test_a_member_whose_pod_has_ended_or_is_deleted_waits_for_no_node(
     assert (found.held, found.stuck) == (([one], []) if is_held else ([], [one]))
 
 
-def test_what_is_refused_is_kept_unless_newer_members_become_ready() -> None:
-    """Then the refusal concerns this member alone, and it goes after its grace."""
-    refused = member("m", 600, Condition("Ready", "False", "ReconcilerError", "forbidden"))
-    found = counted(refused, member("old", 900, READY))
-    assert (found.refused, found.stuck, found.is_refused) == ([refused], [], True)
-    found = counted(refused, member("new", 300, READY))
-    assert (found.refused, found.stuck, found.is_refused) == ([], [refused], False)
+@pytest.mark.parametrize(("ready_s", "is_kept"), [(900, True), (600, True), (599, False)])
+@pytest.mark.parametrize("reason", ["ReconcilerError", "InvalidConfiguration"])
+def test_what_is_refused_is_kept_unless_newer_members_become_ready(
+    reason: str, ready_s: float, *, is_kept: bool
+) -> None:
+    """Then it is refused to this member alone, which goes after its grace; one as old says less."""
+    refused = member("m", 600, Condition("Ready", "False", reason, "forbidden"))
+    found = counted(refused, member("other", ready_s, READY))
+    kept, alone = ([refused], []) if is_kept else ([], [refused])
+    assert (found.refused, found.refused_alone, found.stuck) == (kept, alone, alone)
 
 
 # --- scale down ----------------------------------------------------------------------------------
@@ -237,28 +253,12 @@ def test_the_choice_of_victims_is_total_and_fair(
                 assert gone.created_at >= kept.created_at
 
 
-def test_a_member_has_ended_whose_condition_or_reason_says_so() -> None:
-    """Another controller may call the reason something else."""
-    finished = Condition("Finished", "True", "Other")
-    for conditions in ((UNREADY, finished), (Condition("Ready", "False", "PodSucceeded"),)):
-        one = member("m", 1, *conditions)
-        assert counted(one).ended == [one]
-    assert counted(member("m", 1, UNREADY, Condition("Finished", "False", "Other"))).ended == []
-
-
 @pytest.mark.parametrize(("age_s", "unknown"), [(10.0, 0), (11.0, 1)])
 def test_a_member_has_a_status_ten_seconds_after_it_was_made(age_s: float, unknown: int) -> None:
     """One without is not counted out before it was looked at again."""
     one = msgspec.structs.replace(member("m", age_s), status=None)
     found = counted(one, grace_s=5.0)
     assert (found.unknown, len(found.stuck)) == (unknown, 1 - unknown)
-
-
-def test_a_refusal_is_of_one_member_alone_where_a_newer_one_is_ready() -> None:
-    """One that is as old says nothing of it."""
-    refused = member("m", 600, Condition("Ready", "False", "ReconcilerError", "forbidden"))
-    assert counted(refused, member("same", 600, READY)).refused == [refused]
-    assert counted(refused, member("newer", 599, READY)).refused_alone == [refused]
 
 
 def test_orphans_come_by_name_and_have_no_owner_and_no_end() -> None:
