@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from lean_sandbox.controllers.warm import Counts, WarmQueue, pool_of
+from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.warm import Counts, WarmQueue, build_warm_queue, pool_of
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from tests.support.members import member_of, running_pods
 from tests.support.names import REF_HASH, WARM_POOL
@@ -126,6 +128,17 @@ def test_a_refused_member_is_not_handed_out_and_is_remembered_until_it_is_gone()
     queue.forget(one)
     assert not queue.is_refused(one)
     queue.refuse(one)
+    assert not queue.is_refused(one)
+
+
+def test_a_refused_member_is_forgotten_with_the_sandbox_that_takes_its_name() -> None:
+    """Though nobody has seen its end."""
+    caches = build_caches()
+    queue = build_warm_queue(caches, cast("TemplateResolver", None))
+    one = member("m1", uid="u1")
+    caches.sandboxes.put(one)
+    queue.refuse(one)
+    caches.sandboxes.put(member("m1", uid="u2"))
     assert not queue.is_refused(one)
 
 

@@ -183,6 +183,17 @@ class WarmMachine(RuleBasedStateMachine):
         self.taken[expected.key] = expected
         self.in_hand.append(expected)
 
+    @rule(member=MEMBERS)
+    def reserve(self, member: Member) -> None:
+        """Take exactly this one, if it is free."""
+        known = next((one for one in self.free if one.key == member.key), None)
+        is_free = known is not None and known.uid == member.uid
+        assert self.queue.reserve(member.entry) is is_free
+        if known is not None and is_free:
+            self.free.remove(known)
+            self.taken[known.key] = known
+            self.in_hand.append(known)
+
     @precondition(lambda self: self.in_hand)
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
@@ -246,6 +257,7 @@ class WarmMachine(RuleBasedStateMachine):
                 acquired=sum(member.pool == pool for member in self.taken.values()),
             )
             assert self.queue.counts(pool) == expected
+            assert self.queue.to_take(pool) == len(self.at(pool, 0, 1))
 
     @invariant()
     def waiters_were_told(self) -> None:

@@ -80,16 +80,17 @@ async def test_a_sandbox_without_a_ready_condition_is_not_ready() -> None:
 
 @pytest.mark.case(141)
 async def test_owners_are_told_by_group_whatever_their_version() -> None:
-    """Case 141: an owner of an old version of the group counts, one of another group does not."""
+    """Case 141: an old version of the group counts, another group or kind of owner does not."""
     async with open_world() as world:
         old = world.foreign_owner(kind="SandboxWarmPool")
         old["apiVersion"] = "extensions.agents.x-k8s.io/v1alpha1"
         other = {**old, "apiVersion": "example.org/v1"}
         await world.create(sandbox("a", metadata={"ownerReferences": [old]}))
         await world.create(sandbox("b", metadata={"ownerReferences": [other]}))
+        await world.create(sandbox("c", metadata={"ownerReferences": [{**old, "kind": "Other"}]}))
         found = await scraping(world)
     assert [value for _, value in found.find(SANDBOXES, owned_by="SandboxWarmPool")] == [1.0]
-    assert [value for _, value in found.find(SANDBOXES, owned_by="None")] == [1.0]
+    assert [value for _, value in found.find(SANDBOXES, owned_by="None")] == [2.0]
 
 
 @pytest.mark.case(141)
@@ -131,9 +132,11 @@ async def test_a_pool_shows_all_four_statuses() -> None:
 
 
 async def test_an_empty_pool_shows_zeroes_and_no_pool_shows_nothing() -> None:
-    """Zero for every status of every pool; the family is absent when there is no pool."""
+    """Zero for every status of every pool; the family is absent when there is none that stays."""
     async with open_claims() as world:
+        await world.create(sandbox())
         found = await scraping(world)
+        await world.patch(POOLS, "pool", {"metadata": {"finalizers": ["example.org/stay"]}})
         await world.delete(POOLS, "pool")
         without = await scraping(world)
     assert sizes(found) == {"ready": 0.0, "pending": 0.0, "succeeded": 0.0, "failed": 0.0}

@@ -134,11 +134,15 @@ def test_series_are_never_more_than_they_may_be(counted: list[tuple[str, int, in
         assert by_tenant == set(held) == set(counters._of)
 
 
+@pytest.mark.parametrize(
+    ("limit", "most", "is_above"),
+    [("MOST_SERIES", 2, True), ("MOST_SERIES", 31, False), ("MOST_BYTES", 600, True)],
+)
 async def test_gauges_of_a_tenant_with_many_templates_lose_their_names_not_their_numbers(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, *, is_above: bool
 ) -> None:
     """Above the limit the namespace with the most says unknown; the others say what they did."""
-    monkeypatch.setattr("lean_sandbox.controllers.metrics.MOST_SERIES", 20)
+    monkeypatch.setattr(f"lean_sandbox.controllers.metrics.{limit}", most)
     async with open_world(Settings(sandbox_status_window=1.0)) as world:
         for number in range(30):
             note = {"annotations": {TEMPLATE_REF: f"t-{number}"}}
@@ -156,7 +160,7 @@ async def test_gauges_of_a_tenant_with_many_templates_lose_their_names_not_their
     ((labels, value),) = found.find("agent_sandboxes", namespace="quiet")
     assert (labels["sandbox_template"], value) == ("python", 1)
     loud = found.find("agent_sandboxes", namespace=NS)
-    assert {labels["sandbox_template"] for labels, _ in loud} == {"unknown"}
+    assert ({labels["sandbox_template"] for labels, _ in loud} == {"unknown"}) is is_above
     assert sum(value for _, value in loud) == 30
 
 

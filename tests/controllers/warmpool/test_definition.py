@@ -177,6 +177,22 @@ async def test_counts_that_cannot_be_written_are_tried_with_growing_pauses() -> 
         assert pool_status(world)["replicas"] == 1
 
 
+async def test_counts_whose_answer_is_lost_are_told_once_more() -> None:
+    """While no event shows them, it is unknown what the status says."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        world.meanwhile(
+            "patch",
+            "sandboxwarmpools/status",
+            lambda: world.plane.hold_events("sandboxwarmpools"),
+        )
+        world.plane.fail_next("patch", "sandboxwarmpools/status", 500, after=True)
+        await change_pool(world, {"replicas": 1})
+        await world.advance(2.0)
+        assert (pool_status(world)["replicas"], pool_status(world)["observedGeneration"]) == (1, 2)
+        assert world.asked()["patch sandboxwarmpools/status"] == 2
+
+
 @pytest.mark.pool_case(22)
 async def test_counts_are_written_at_most_once_a_second() -> None:
     """Budget: members become Ready one by one; between two patches there is a second, or nearly."""

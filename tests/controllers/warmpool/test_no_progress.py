@@ -153,9 +153,10 @@ async def test_a_pool_that_is_refused_again_for_the_same_reason_says_so_again() 
 
 @pytest.mark.parametrize(("pools", "tries"), [(1, 10), (40, 160)])
 async def test_however_many_pools_are_refused_they_try_four_times_a_second(
-    pools: int, tries: int
+    pools: int, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each every four seconds, all together at most four a second, wherever they are."""
+    """Each every four seconds, all together at most four a second; a page shows not all of many."""
+    monkeypatch.setattr("lean_sandbox.controllers.warmpool.controller.MOST_SERIES", 30)
     async with open_pools() as world:
         refuse(world.plane, "sandboxes")
         for number in range(pools):
@@ -170,6 +171,7 @@ async def test_however_many_pools_are_refused_they_try_four_times_a_second(
         world.forget_requests()
         await world.advance(40.0)
         assert 0.8 * tries <= world.writes()["create sandboxes"] <= tries
+        assert len((await scraping(world)).find(STUCK)) == min(pools, 30)
 
 
 async def test_a_member_that_has_ended_is_replaced_at_once() -> None:
@@ -197,6 +199,10 @@ async def test_a_pool_whose_members_all_end_is_no_hot_loop_and_says_so_once() ->
         assert reasons(world) == [NOT_PROGRESSING]
         assert "Pod failed" in pool_events(world)[0][2]
         assert pool_status(world)["replicas"] == 3
+        # A pool of none needs none that lasts.
+        await change_pool(world, {"replicas": 0})
+        await rest(world)
+        assert reasons(world) == [NOT_PROGRESSING, "WarmPoolProgressing"]
 
 
 async def test_members_that_claims_cannot_take_are_replaced_one_at_a_time() -> None:

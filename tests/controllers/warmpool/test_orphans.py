@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.kinds import Kind
+from lean_sandbox.model.names import name_hash
 from tests.support.builders import claim, orphan, placed, pool
 from tests.support.extensions import (
     change_pool,
@@ -19,9 +20,19 @@ from tests.support.extensions import (
     rest,
     run_all,
 )
-from tests.support.names import LAUNCH_TYPE, POOLS, REF_HASH, SANDBOXES, WARM_POOL
+from tests.support.names import (
+    CREATED_BY,
+    LAUNCH_TYPE,
+    POD_TEMPLATE_HASH,
+    POOLS,
+    REF_HASH,
+    SANDBOXES,
+    TEMPLATE_HASH,
+    TEMPLATE_REF,
+    WARM_POOL,
+)
 from tests.support.webhooks import add_webhook
-from tests.support.world import NS, World, controlled_by
+from tests.support.world import NS, World, controlled_by, sandbox
 
 Json = dict[str, Any]
 
@@ -202,28 +213,43 @@ async def test_orphans_of_other_namespaces_are_no_concern() -> None:
         assert len(members(world)) == 1
 
 
-@pytest.mark.parametrize("lost", [(WARM_POOL,), (REF_HASH,), (WARM_POOL, REF_HASH, LAUNCH_TYPE)])
+ITS = (WARM_POOL, REF_HASH, LAUNCH_TYPE)
+
+
+@pytest.mark.parametrize(
+    ("labels", "notes", "template"),
+    [
+        ((WARM_POOL,), (), "tpl"),
+        ((REF_HASH,), (), "tpl"),
+        ((*ITS, CREATED_BY, TEMPLATE_HASH, POD_TEMPLATE_HASH), (), "tpl"),
+        # Nothing says what it was made from: it counts as made from what the pool names now.
+        ((REF_HASH,), (TEMPLATE_REF,), "u"),
+    ],
+)
 async def test_a_member_that_loses_its_labels_stays_one_and_gets_them_back(
-    lost: tuple[str, ...],
+    labels: tuple[str, ...], notes: tuple[str, ...], template: str
 ) -> None:
     """Law: what a pool owns is its member, is counted, and can be claimed; one patch mends it."""
-    async with open_pools() as world:
+    async with open_pools(placed("u")) as world:
         await fill(world, pool(replicas=2))
+        await change_pool(world, {"sandboxTemplateRef": {"name": "u"}})
+        world.forget_requests()
         before = ids(members(world))
         name = names_of(members(world))[0]
-        labels = world.get(name)["metadata"]["labels"]
-        await world.patch("sandboxes", name, {"metadata": {"labels": dict.fromkeys(lost)}})
+        lost = {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(notes)}
+        await world.patch("sandboxes", name, {"metadata": lost})
         await rest(world)
         assert ids(members(world)) == before
-        assert world.get(name)["metadata"]["labels"] == labels
+        found = world.get(name)["metadata"]["labels"]
+        assert [found[key] for key in ITS] == [name_hash("pool"), name_hash(template), "warm"]
         assert world.writes()["patch sandboxes"] == 1
         assert not world.requests("create", "sandboxes")
         assert pool_status(world)["readyReplicas"] == 2
-        assert world.pod(name)["metadata"]["labels"][WARM_POOL] == labels[WARM_POOL]
+        assert world.pod(name)["metadata"]["labels"][WARM_POOL] == name_hash("pool")
 
 
 async def test_a_label_that_is_taken_away_with_each_write_is_not_written_over_and_over() -> None:
-    """Law: a member that cannot have its label is counted, and costs one patch."""
+    """Law: a member that cannot have its label is counted, and costs one patch for all times."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         name = names_of(members(world))[0]
@@ -235,6 +261,8 @@ async def test_a_label_that_is_taken_away_with_each_write_is_not_written_over_an
         add_webhook(world.plane, strip)
         await world.patch("sandboxes", name, {"metadata": {"labels": {WARM_POOL: None}}})
         await world.advance(60.0)
+        await change_pool(world, {"readinessGracePeriodSeconds": 600})
+        await rest(world)
         assert world.writes()["patch sandboxes"] == 1
         assert not world.requests("create", "sandboxes")
 
@@ -289,20 +317,25 @@ async def test_an_orphan_whose_adoption_a_webhook_undoes_is_not_patched_over_and
         assert len([1 for one in adopted if one.what == "patch sandboxes"]) == tried + 1
 
 
-@pytest.mark.parametrize("act", ["delete", "own", "detach"])
+@pytest.mark.parametrize("act", ["delete", "hold", "own", "detach", "replace"])
 async def test_an_orphan_that_is_none_any_more_when_it_is_looked_at_is_left_alone(act: str) -> None:
-    """The watch is late; nothing is written to what is gone, or has an owner or no label."""
+    """The watch is late; nothing is written to what is going, or has an owner or no label."""
     async with open_pools(placed()) as world:
-        owned = {"metadata": {"ownerReferences": [world.foreign_owner()]}}
-        detached = {"metadata": {"labels": {WARM_POOL: None}}}
+        changes: dict[str, Json] = {
+            "hold": {"finalizers": ["example.com/hold"]},
+            "own": {"ownerReferences": [world.foreign_owner()]},
+            "detach": {"labels": {WARM_POOL: None}},
+        }
         store = world.plane.store
         held = world.plane.hold_events("sandboxes")
 
         def meanwhile() -> None:
-            if act == "delete":
+            if act in changes:
+                store.patch(SANDBOXES, NS, "a", {"metadata": changes[act]})
+            if act in ("delete", "hold", "replace"):
                 store.delete(SANDBOXES, NS, "a", grace_s=0)
-            else:
-                store.patch(SANDBOXES, NS, "a", owned if act == "own" else detached)
+            if act == "replace":
+                store.create(sandbox("a"))
 
         body = orphan("a")
         # Its labels do not decide whether it fits.

@@ -106,11 +106,12 @@ async def test_the_earliest_grace_decides_when_the_pool_is_reconciled() -> None:
         assert len(left) == 2
 
 
-@pytest.mark.pool_case(65, 66, 68)
-async def test_a_member_without_a_place_is_held_and_told_of_once() -> None:
-    """Pool case 65, 66, 68: one Warning, a reconcile a minute, one Normal once it is Ready."""
+@pytest.mark.pool_case(65, 66, 68, 70)
+@pytest.mark.parametrize("reason", ["Unschedulable", "SchedulingGated"])
+async def test_a_member_without_a_place_is_held_and_told_of_once(reason: str) -> None:
+    """Pool case 65, 66, 68, 70: one Warning, a reconcile a minute, one Normal once it is Ready."""
     async with open_pools() as world:
-        (name,) = await waiting(world)
+        (name,) = await waiting(world, reason)
         await world.advance(1000.0)
         assert names_of(members(world)) == [name]
         assert pool_status(world)["replicas"] == 1
@@ -154,16 +155,6 @@ async def test_a_large_pool_without_room_is_held() -> None:
         await world.advance(60.0)
         assert ids(members(world)) == before
         assert [event[1] for event in pool_events(world)] == ["WarmPoolNotProgressing"]
-
-
-@pytest.mark.pool_case(70)
-async def test_a_gated_member_is_held_too() -> None:
-    """Pool case 70: giving it up would cost its place in a queue outside."""
-    async with open_pools() as world:
-        (name,) = await waiting(world, "SchedulingGated")
-        await world.advance(1000.0)
-        assert names_of(members(world)) == [name]
-        assert len(pool_events(world)) == 1
 
 
 @pytest.mark.pool_case(65)
