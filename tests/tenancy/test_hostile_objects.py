@@ -23,7 +23,16 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, WARM_POOL
-from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    controlled_by,
+    open_world,
+    pod_body,
+    sandbox,
+    tracking,
+)
 from tests.tenancy.twins import TWINS
 
 Json = dict[str, Any]
@@ -226,7 +235,10 @@ async def test_names_of_one_hash_share_no_pod() -> None:
 
 
 async def test_a_forged_member_of_a_pool_does_not_outlive_its_surplus() -> None:
-    """Whoever may create Sandboxes can offer members: they count, and the pool stays as asked."""
+    """Whoever may create Sandboxes can offer members: they count, and the pool stays as asked.
+
+    So can who creates Pods: one that nobody controls is nobody's, whatever its labels say.
+    """
     async with open_pools(template(pod_spec={"nodeName": "node-1"}), pool(replicas=2)) as world:
         await world.advance(3.0)
         owner = controlled_by(world.plane.store.get(POOLS, NS, "pool"))
@@ -234,8 +246,11 @@ async def test_a_forged_member_of_a_pool_does_not_outlive_its_surplus() -> None:
         for number in range(5):
             metadata = {"ownerReferences": [owner], "labels": labels}
             world.plane.store.create(sandbox(f"forged-{number}", metadata=metadata))
+            stray = pod_body(f"stray-{number}", labels={**tracking(f"forged-{number}"), **labels})
+            world.plane.store.create(stray)
         await world.advance(30.0)
         assert len(member_names(world)) == 2
+        assert not any(world.controller.activity().errors.values())
 
 
 async def test_a_forged_status_of_a_claim_binds_nothing() -> None:

@@ -6,7 +6,17 @@ import pytest
 
 from lean_sandbox.model.names import name_hash
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import fill, ids, members, open_pools, pool_events, pool_status, rest
+from tests.support.extensions import (
+    fill,
+    ids,
+    members,
+    open_claims,
+    open_pools,
+    pool_events,
+    pool_status,
+    ready_of,
+    rest,
+)
 from tests.support.names import CLAIMS, POOLS, TEMPLATES, WARM_POOL
 from tests.support.world import NS
 
@@ -106,19 +116,36 @@ async def test_templates_that_cannot_be_read_cost_no_member() -> None:
         assert not ids(members(world)) & before
 
 
+LARGE = placed(metadata={"annotations": {"a": "x" * 300_000}})
+FAULT = "spec.podTemplate.metadata.annotations: 300001 bytes"
+
+
 async def test_another_reason_is_told_as_well() -> None:
     """A pool that is created before its template says both that it is missing and its fault."""
-    large = placed(metadata={"annotations": {"a": "x" * 300_000}})
     async with open_pools() as world:
         await world.create(pool(replicas=1))
         await rest(world)
-        await world.create(large)
+        await world.create(LARGE)
         await rest(world)
         notes = [
             note for _, reason, note in pool_events(world) if reason.endswith("NotProgressing")
         ]
         assert len(notes) == 2
         assert "not found" in notes[0]
-        assert "spec.podTemplate.metadata.annotations: 300001 bytes" in notes[1]
+        assert FAULT in notes[1]
         await world.advance(300.0)
         assert len(pool_events(world)) == 2
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+async def test_a_claim_says_why_its_template_cannot_be_used(is_shown: bool) -> None:  # noqa: FBT001
+    """Whether a watch has shown that, or the claim itself had to look."""
+    async with open_claims(templates=()) as world:
+        if not is_shown:
+            world.plane.hold_events("sandboxtemplates")
+        await world.create(LARGE)
+        await world.create(claim())
+        await world.advance(3.0)
+        status, reason, message = ready_of(world)
+        assert (status, reason) == ("False", "ReconcilerError")
+        assert message.startswith(f'Error seen: SandboxTemplate "tpl" cannot be used: {FAULT}')

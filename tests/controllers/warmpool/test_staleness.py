@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.kube.client import Client
 from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.template import TemplateView
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources import build_caches
+from lean_sandbox.watch.resources.extensions import TemplateEntry
 from tests.support.builders import placed, pool
+from tests.support.clock import FakeClock
 from tests.support.extensions import (
     change_pool,
     change_template,
@@ -288,3 +295,14 @@ async def test_under_on_replenish_another_template_comes_in_by_and_by() -> None:
         await rest(world)
         assert ids(members(world)) == before
         assert world.writes() == {"patch sandboxwarmpools/status": 1}
+
+
+def test_verdicts_on_members_go_with_the_template_they_were_made_on() -> None:
+    """A claim may still hold the template of a moment ago: its verdicts are not those of now."""
+    caches = build_caches()
+    resolver = TemplateResolver(cast("Client", None), caches, FakeClock())
+    before, now = (TemplateView("tpl", NS, blueprint_hash=name) for name in "ab")
+    caches.templates.put(TemplateEntry(Key(NS, "tpl"), "uid", 1, view=now))
+    kept = resolver.staleness(now)
+    assert resolver.staleness(before).template is before
+    assert resolver.staleness(now) is kept
