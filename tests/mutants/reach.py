@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -223,7 +223,7 @@ class Reach:
                     found |= tests
         chosen: list[str] = []
         sum_s = 0.0
-        for test in sorted(found, key=lambda one: (-self._worth(one, site.path), one)):
+        for test in self._sorted(found, site.path):
             sum_s += self._seconds[test]
             if chosen and sum_s > most_s:
                 break
@@ -243,6 +243,16 @@ class Reach:
                     known.add(user)
                     left.append(user)
         return found
+
+    def _sorted(self, tests: Iterable[str], path: str) -> list[str]:
+        """Return tests, those first that say most about a module, and not all of one file first."""
+        of_file: Counter[str] = Counter()
+        worth = {}
+        for test in sorted(tests, key=lambda one: (-self._worth(one, path), one)):
+            file = test.partition("::")[0]
+            of_file[file] += 1
+            worth[test] = self._worth(test, path) / of_file[file]
+        return sorted(worth, key=lambda one: (-worth[one], one))
 
     def _worth(self, test: str, path: str) -> float:
         of_package = _OF_PACKAGE if test.startswith(folder_of(path)) else 1.0
