@@ -38,7 +38,7 @@ def yaml_problem(error: Exception) -> str:
 
     A password that begins with * or ! and is not quoted is taken for one.
     """
-    found: str = getattr(error, "problem", None) or getattr(error, "reason", "") or "unreadable"
+    found: str = getattr(error, "problem", "") or getattr(error, "reason", "")
     return re.sub("'[^<].+'", "'...'", found)
 
 

@@ -92,7 +92,7 @@ def _tasks() -> str:
     for task in anyio.get_running_tasks():
         lines.append(f"{task.name or task.id}\n")
         waiting: Any = task.coro
-        while frame := getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None):
+        while frame := getattr(waiting, "cr_frame", None):
             lines.append(f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}\n")
-            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+            waiting = waiting.cr_await
     return "".join(lines)

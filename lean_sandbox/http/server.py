@@ -187,9 +187,6 @@ class Endpoint:
                     await self._take_in(listening, group)
         finally:
             listening.close()
-            # Those whose tasks have not begun.
-            for connection in self.open:
-                connection.accepted.close()
 
     async def _take_in(self, listening: socket.socket, group: TaskGroup) -> None:
         """Accept all that have connected, and serve those that are not too many."""

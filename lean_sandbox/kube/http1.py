@@ -154,8 +154,8 @@ class HttpConnection:
             # After a whole response it only means that no other can follow.
             self.keeps_alive = False
             if not self._is_complete:
-                self._problem = self._problem or f"not an HTTP/1.1 answer: {problem}"
-        if self._overhead_bytes > _HEAD_LIMIT_BYTES and not self._is_complete:
+                self._problem = f"not an HTTP/1.1 answer: {problem}"
+        if self._overhead_bytes > _HEAD_LIMIT_BYTES:
             what = "chunk size or trailer" if self.status else "head"
             self._problem = f"a {what} above the limit of {_HEAD_LIMIT_BYTES} bytes"
         if self._problem:

@@ -86,7 +86,7 @@ class _Place(msgspec.Struct, frozen=True):
     field: str = ""
 
     def at(self, field: str) -> _Place:
-        return _Place(self.file, f"{self.field}.{field}" if self.field and field else field)
+        return _Place(self.file, f"{self.field}.{field}" if self.field else field)
 
     def error(self, problem: str, way_out: str) -> ConfigError:
         return ConfigError(problem, source=str(self.file), field=self.field, way_out=way_out)
@@ -256,7 +256,7 @@ def _connection(place: _Place, document: dict[str, Any], name: str, clock: Clock
         server=cluster.server,
         ssl_context=secured,
         auth=_auth(user, user_at, cluster, secured, clock),
-        tls_server_name=cluster.tls_server_name or None,
+        tls_server_name=cluster.tls_server_name,
         source=f"kubeconfig {place.file}, context {name!r}",
     )
 

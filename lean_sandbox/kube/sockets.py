@@ -191,10 +191,9 @@ async def open_stream(connection: Connection) -> SocketStream:
 
     try:
         connected = await _connect(await _addresses(address.host, address.port), make_socket)
-    except (OSError, UnicodeError) as problem:
+    except (OSError, ValueError) as problem:
+        # ValueError: a name that no server can have.
         raise ConnectFailed(f"cannot connect to {address.authority}: {problem}") from problem
-    except ValueError as problem:
-        raise _tls_failed(address.authority, problem) from problem
     try:
         _set_options(connected)
         if isinstance(connected, ssl.SSLSocket):

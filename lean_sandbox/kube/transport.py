@@ -301,9 +301,10 @@ class Transport:
         )
         self.counted.count(record)
         exchange.connection = None
-        if connection is not None and keep:
-            self._idle.put(connection)
-        elif connection is not None:
-            connection.stream.close()
+        if connection is not None:
+            if keep:
+                self._idle.put(connection)
+            else:
+                connection.stream.close()
         if self.observer is not None:
             self.observer(record)

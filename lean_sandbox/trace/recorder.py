@@ -222,7 +222,7 @@ class Recorder:
         if not found:
             return text(404, f"{NOTHING} of {kind} {key}{self._why_nothing()}\n")
         if query.get("output") == "json":
-            shown = msgspec.json.format(msgspec.json.encode(found), indent=2)
+            shown = msgspec.json.format(msgspec.json.encode(found))
             return Answer(200, shown + b"\n", "application/json")
         return text(200, table((plural, key), found, self._clock.monotonic(), self._wall_clock_at))
 

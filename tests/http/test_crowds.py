@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -161,6 +162,16 @@ async def test_the_system_keeps_hundreds_of_connections_until_they_are_accepted(
     with bind(FLAG, "127.0.0.1:0") as listening:
         address = listening.getsockname()
         close_all([socket.create_connection(address, 5.0) for _ in range(300)])
+
+
+async def test_a_peer_that_has_left_as_it_is_accepted_is_counted() -> None:
+    """Nothing is read of it, and the next one is answered."""
+    async with serve() as served:
+        (gone,) = connect_at_once(served, 1)
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.close()
+        assert (await served.say(GET)).endswith(b"/a {}")
+    assert served.counted() == {("metrics", "reset"): 1}
 
 
 async def test_a_failing_accept_is_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube import errors
@@ -39,7 +39,7 @@ RBAC = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
 BUSY = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
 "message":"too many requests, please try again later.","reason":"TooManyRequests",
 "details":{"retryAfterSeconds":3},"code":429}"""
-
+DENIED = msgspec.json.encode(refusals.denied_by_webhook(0, ""))
 
 ASKED = errors.Asked("create", "pods", "a")
 
@@ -68,7 +68,9 @@ def made(status: int, body: bytes, headers: dict[bytes, bytes] | None = None) ->
         (415, b"", errors.ApiError, True),
         (422, INVALID, errors.Invalid, True),
         (429, BUSY, errors.TooManyRequests, True),
+        (429, DENIED, errors.TooManyRequests, True),
         (500, b"", errors.ServerFault, True),
+        (500, DENIED, errors.ServerFault, True),
         (503, b"<html>", errors.ServerFault, True),
         (599, b"", errors.ServerFault, True),
         (302, b"", errors.ApiError, True),
@@ -116,6 +118,8 @@ def test_of_all_422_only_a_schema_refusal_is_final(
     assert made(422, msgspec.json.encode(refusal)).is_schema_refusal is is_final
 
 
+@example(code=403, reason="", verb="create", denial=refusals.denied_by_policy)
+@example(code=404, reason="", verb="create", denial=refusals.denied_by_webhook)
 @given(
     code=st.integers(400, 499).filter(lambda code: code != 429),
     reason=st.sampled_from(["", "NotFound", "AlreadyExists", "Conflict", "Expired"]),

@@ -263,6 +263,9 @@ async def test_a_plugin_that_prints_nonsense_is_a_credential_fault(
 async def test_a_plugin_that_fails_or_is_missing_says_why(plugin: Plugin) -> None:
     """Exit code with what it said, and the install hint where there is no program."""
     (plugin.folder / "output").unlink()
+    # At a terminal a person has read it.
+    with pytest.raises(CredentialFault, match=r"ended with 1: $"):
+        await ExecAuth(plugin.settings(), FakeClock(), has_terminal=True).authorization()
     with pytest.raises(CredentialFault, match=r"ended with 1: (.|\n)*FileNotFoundError"):
         await ExecAuth(plugin.settings(), FakeClock()).authorization()
     missing = plugin.settings(command="./none", install_hint="run the installer")

@@ -284,7 +284,9 @@ async def test_a_pod_finds_the_server_by_its_environment(
     assert home.load().server == "http://config"
 
 
-def test_what_is_passed_to_a_plugin_of_the_cluster_is_what_is_set(home: Home) -> None:
+def test_what_is_passed_to_a_plugin_of_the_cluster_is_what_is_set(
+    home: Home, certificates: Certificates
+) -> None:
     """And nothing else: without anything, the server alone; extensions of others are left out."""
     user = {"exec": {**EXEC, "provideClusterInfo": True}}
     server = {"server": "https://h"}
@@ -293,11 +295,17 @@ def test_what_is_passed_to_a_plugin_of_the_cluster_is_what_is_set(home: Home) ->
         auth = home.load().auth
         assert isinstance(auth, ExecAuth)
         assert auth._settings.cluster == server
-    named = {**server, "tls-server-name": "n", "insecure-skip-tls-verify": True}
-    home.write(cluster=named, user=user)
-    auth = home.load().auth
-    assert isinstance(auth, ExecAuth)
-    assert auth._settings.cluster == named
+    inline = base64.b64encode(certificates.authority.read_bytes()).decode()
+    for named in (
+        {**server, "tls-server-name": "n", "insecure-skip-tls-verify": True},
+        {**server, "certificate-authority-data": inline},
+    ):
+        # A file besides the data is not read.
+        files = {"certificate-authority": "nowhere"} if inline in named.values() else {}
+        home.write(cluster=named | files, user=user)
+        auth = home.load().auth
+        assert isinstance(auth, ExecAuth)
+        assert auth._settings.cluster == named
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ def test_nesting_without_end_is_said_so(home: Home) -> None:
     [
         (b"a: [", "is not YAML: line ", "correct"),
         (b"a: b: c", "is not YAML: line 1, column 5: ", "correct"),
+        (b"a: \x01", "is not YAML: special characters are not allowed", "correct"),
         (b"\xff\xfe", "cannot be read: ", "point --kubeconfig or KUBECONFIG at"),
         (b"- a", "is not a kubeconfig: ", "point --kubeconfig or KUBECONFIG at"),
         (b"", "is not a kubeconfig: ", "point --kubeconfig or KUBECONFIG at"),

@@ -112,6 +112,8 @@ async def test_the_name_is_checked_and_can_be_replaced(certificates: Certificate
     async with serve(script, tls=certificates.server_context()) as server:
         with pytest.raises(ConnectFailed, match=r"expected name 'other\.test'"):
             await ask(Connection(server.url, context, tls_server_name="other.test"))
+        with pytest.raises(ConnectFailed, match=r"cannot connect to .* an empty string"):
+            await ask(Connection(server.url, insecure_context(), tls_server_name="."))
         assert await ask(Connection(server.url, context, tls_server_name="api.test")) == 200
 
 

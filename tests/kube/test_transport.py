@@ -223,6 +223,22 @@ async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
     assert [record.error for record in records] == ["Cancelled"]
 
 
+async def test_what_is_asked_as_the_transport_ends_is_answered_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its connection is closed behind the answer: nobody would use it again."""
+    gate = anyio.Event()
+    monkeypatch.setattr(transport_module, "open_stream", Gated(gate).connect)
+    transport = Transport(Connection("http://test"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(transport.request, "GET", "/")
+        await settle()
+        await transport.aclose()
+        gate.set()
+    assert transport.counted.requests == {("GET", "get", "nonresource", 200): 1}
+    assert len(transport._idle) == 0
+
+
 async def test_a_refused_connection_says_where_to() -> None:
     """No listener: ConnectFailed with the address, and a record without a code."""
     async with serve(in_turn()) as server:

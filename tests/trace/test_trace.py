@@ -28,6 +28,7 @@ from tests.metrics.scrape import serving
 from tests.support.builders import claim
 from tests.support.extensions import bound_name, open_claims
 from tests.support.names import CLAIMS
+from tests.support.volumes import WHOLE
 from tests.support.world import NS, World, open_world, sandbox
 
 Json = dict[str, Any]
@@ -82,9 +83,12 @@ def in_order(wanted: Sequence[str], found: Sequence[str]) -> bool:
 
 
 async def test_the_life_of_a_sandbox_from_added_to_ready() -> None:
-    """Its events and those of its Pod with their verdicts, its reconciles, each request it took."""
+    """Its events and those of its Pod with their verdicts, its reconciles, each request it took.
+
+    The watch that its first volume starts is nobody's.
+    """
     async with open_world(Settings(**ON)) as world:
-        await world.ready_sandbox(sandbox())
+        await world.ready_sandbox(sandbox(spec=WHOLE))
         life = await life_of(world, "sandbox", "sb-1")
         asked = world.asked()
     found = told(life)
@@ -166,7 +170,8 @@ async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
 async def test_a_refused_request_and_a_failed_reconcile_are_told() -> None:
     """Code of the request, outcome and error of the reconcile, and when it is tried again."""
     async with open_world(Settings(**ON)) as world:
-        world.plane.fail_next("create", "pods", 500)
+        long = {"kind": "Status", "message": "x" * 500}
+        world.plane.fail_next("create", "pods", 500, body=long)
         await world.create(sandbox())
         await world.advance(2.0)
         life = await life_of(world, "sandbox", "sb-1")
@@ -176,7 +181,24 @@ async def test_a_refused_request_and_a_failed_reconcile_are_told() -> None:
     *_, again, error = failed.split("; ")
     assert re.fullmatch(r"again in \d\.\d{3} s", again)
     assert "500" in error
+    assert len(error) == 200
     assert sum("failed 1 times before" in one.detail for one in life) == 1
+
+
+async def test_a_reconcile_tells_how_long_it_has_waited_for_a_worker() -> None:
+    """From when it was due."""
+    async with open_world(Settings(**ON, sandbox_concurrent_workers=1)) as world:
+        held = world.plane.hold("create", "pods", times=1)
+        world.plane.store.create(sandbox())
+        await world.until(lambda: held.waiting)
+        world.plane.store.create(sandbox("sb-2"))
+        await world.settle()
+        await world.clock.advance(2.0)
+        held.release()
+        await world.settle()
+        life = await life_of(world, "sandbox", "sb-2")
+    waited = [one.detail for one in life if "waited" in one.detail]
+    assert "waited 2000.000 ms" in waited[0]
 
 
 async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None:
@@ -214,14 +236,16 @@ async def test_what_was_never_seen_and_what_was_overwritten_is_told_apart() -> N
 
 
 async def test_the_table_has_a_line_for_each_entry() -> None:
-    """One line an entry, times since the claim was first seen."""
+    """Under what it took by the names of the metric; times since the claim was first seen."""
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
         code, said, _ = await command(world, "claim", "c")
         life = await life_of(world, "claim", "c")
     assert code == EXIT_OK
     took, head, columns, *lines = said.splitlines()
-    assert took.startswith(f"claim {NS}/c: Ready after ")
+    steps = "adopt 0.0, pod_metadata 0.0, status 0.0, "
+    assert took.startswith(f"claim {NS}/c: Ready after 0.0 ms: {steps}")
+    assert took.endswith("; warm")
     assert head.startswith(f"{len(life)} entries, 0 is 2026-")
     assert columns.split() == ["AT", "MS", "OBJECT", "WHAT", "TOOK", "MS", "DETAIL"]
     assert len(lines) == len(life)
@@ -229,17 +253,6 @@ async def test_the_table_has_a_line_for_each_entry() -> None:
     assert first.split()[0] == "0.000"
     assert "ADDED, passed: first sight" in first
     assert any("patch sandboxclaims.extensions.agents.x-k8s.io/status 200" in one for one in lines)
-
-
-async def test_the_answer_says_first_how_long_a_warm_claim_took() -> None:
-    """The three requests by the names of the metric, and that the claim was warm."""
-    async with open_claims("m1", **ON) as world:
-        await world.create(claim())
-        _, said, _ = await command(world, "claim", "c")
-    first = said.splitlines()[0]
-    steps = "adopt 0.0, pod_metadata 0.0, status 0.0, "
-    assert first.startswith(f"claim {NS}/c: Ready after 0.0 ms: {steps}")
-    assert first.endswith("; warm")
 
 
 async def test_a_sandbox_takes_as_long_as_its_pod() -> None:
@@ -294,15 +307,6 @@ async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
             for word in forms:
                 code, said, _ = await command(world, word, name)
                 assert (code, said.split(":")[0]) == (EXIT_OK, f"{kind} {NS}/{name}")
-
-
-async def test_the_address_of_the_page_of_metrics_will_do() -> None:
-    """Whoever copies it from a browser or a scrape is understood."""
-    async with open_world(Settings(**ON)) as world, serving(world) as scraper:
-        await world.ready_sandbox()
-        words = ("trace", "sandbox", "sb-1", "-n", NS, "--url", scraper.url("/metrics"))
-        await scraper.get("/metrics")
-        assert await anyio.to_thread.run_sync(main, words) == EXIT_OK
 
 
 def test_a_name_behind_a_slash_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -366,7 +370,10 @@ def test_a_controller_that_cannot_be_asked(
 
 
 async def test_a_controller_that_serves_over_tls_is_asked_over_tls(tmp_path: Path) -> None:
-    """Its authority is named by `--ca-file`; without, or over plain HTTP, nothing is shown."""
+    """Its authority is named by `--ca-file`; without, or over plain HTTP, nothing is shown.
+
+    The address may be copied from a browser.
+    """
     certificates.make(tmp_path)
     shutil.copy(tmp_path / "server.crt", tmp_path / "tls.crt")
     shutil.copy(tmp_path / "server.key", tmp_path / "tls.key")
@@ -381,7 +388,7 @@ async def test_a_controller_that_serves_over_tls_is_asked_over_tls(tmp_path: Pat
                 return await ask(url, "sandbox", key, "table", ca_file=file)
 
             url = plain.replace("http:", "https:")
-            for same in (url, url.replace("https", "HTTPS")):
+            for same in (url, url.replace("https", "HTTPS"), f"{url}/metrics"):
                 assert "ADDED, passed: first sight" in await asked(same, tmp_path / "ca.crt")
             with pytest.raises(ConfigError, match=r"certificate of .* was refused"):
                 await asked(url, None)
