@@ -131,15 +131,15 @@ async def test_a_warm_claim_does_not_wait_for_a_policy() -> None:
 
 
 async def test_pods_run_under_a_policy_of_somebody_else() -> None:
-    """A foreign object of the policy's name is not touched, and holds nobody up."""
+    """A foreign object of the policy's name is not touched, and holds up neither pool nor claim."""
     async with open_pools(theirs()) as world:
+        before = policy(world)
         await world.create(placed())
         await world.create(pool(replicas=2))
+        await world.create(claim())
         await rest(world)
-        assert len(members(world)) == 2
-        found = policy(world)
-        assert found is not None
-        assert found["spec"]["policyTypes"] == ["Ingress"]
+        assert len(world.plane.store.list("pods", NS)) == 3
+        assert policy(world) == before
 
 
 async def test_a_restart_makes_members_without_waiting_for_what_is_there() -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from lean_sandbox.model.names import name_hash
 from tests.support.builders import claim, pool, template
-from tests.support.builders import pool as small_pool
 from tests.support.extensions import (
     bound_name,
     fill,
     get_claim,
-    get_object,
     ids,
     members,
     open_claims,
@@ -46,7 +46,7 @@ def forge(
     owner: Json,
     name: str,
     *,
-    namespace: str = THEIRS,
+    namespace: str = NS,
     labels: dict[str, str] | None = None,
     **reference: str,
 ) -> Json:
@@ -98,21 +98,35 @@ def writes_to(world: World, namespace: str) -> list[str]:
     ]
 
 
-async def test_a_claim_takes_no_sandbox_of_another_namespace() -> None:
-    """An unbound claim gets a Sandbox of its own, whoever names it as owner elsewhere."""
+@pytest.mark.parametrize(
+    ("how", "is_going"),
+    [
+        ({"namespace": THEIRS}, False),
+        # Nobody took it over from a pool for this claim.
+        ({"labels": {}}, False),
+        ({"kind": "SandboxWarmPool"}, False),
+        ({"kind": "ConfigMap"}, False),
+        ({"apiVersion": "apps/v1"}, False),
+        ({}, True),
+    ],
+    ids=["elsewhere", "not made for it", "a pool", "another kind", "another group", "going"],
+)
+async def test_a_claim_takes_no_sandbox_that_only_names_it(how: Json, *, is_going: bool) -> None:
+    """An unbound claim gets one of its own, whoever else names it as owner, under whatever kind."""
     async with open_claims() as world:
         made = await unbound(world)
-        forge(world, made, "trap", labels=adopted_labels(uid_of(made)))
+        forge(world, made, "trap", **{"labels": adopted_labels(uid_of(made)), **how})
+        if is_going:
+            world.plane.store.delete(SANDBOXES, NS, "trap")
         await serve(world)
         assert bound_name(world) == "c"
-        assert get_object(world, "sandboxes", "c")["metadata"]["namespace"] == NS
 
 
 async def test_a_claim_reports_nothing_of_a_namesake_in_another_namespace() -> None:
     """The addresses that clients are told are those of the claim's own Sandbox, always."""
     async with open_claims() as world:
         made = await world.create(claim())
-        forge(world, made, "c")
+        forge(world, made, "c", namespace=THEIRS)
         ready = {"type": "Ready", "status": "True", "reason": "x", "message": "x"}
         status = {"podIPs": ["6.6.6.6"], "conditions": [{**ready, "lastTransitionTime": _LONG_AGO}]}
         world.plane.store.patch(SANDBOXES, THEIRS, "c", {"status": status}, subresource="status")
@@ -149,7 +163,7 @@ async def test_an_expired_claim_deletes_its_own_sandbox() -> None:
     """A Sandbox elsewhere that names the claim does not stand in for it."""
     async with open_claims() as world:
         made = await world.create(claim())
-        forge(world, made, "a-first")
+        forge(world, made, "a-first", namespace=THEIRS)
         await world.patch("sandboxclaims." + made["apiVersion"].split("/")[0], "c", _EXPIRES)
         await world.advance(3.0)
         assert world.find("sandboxes", "c") is None
@@ -162,10 +176,11 @@ _EXPIRES = {"spec": {"lifecycle": {"shutdownTime": _LONG_AGO, "shutdownPolicy": 
 async def test_a_pool_counts_no_members_of_another_namespace() -> None:
     """It stays as large as its spec says, and what it reports is its own."""
     async with open_pools() as world:
-        await fill(world, small_pool(replicas=3))
+        await fill(world, pool(replicas=3))
         held = world.plane.store.get("sandboxwarmpools.extensions.agents.x-k8s.io", NS, "pool")
         for number in range(12):
-            forge(world, held, f"trap-{number}", labels={WARM_POOL: name_hash("pool")})
+            labels = {WARM_POOL: name_hash("pool")}
+            forge(world, held, f"trap-{number}", namespace=THEIRS, labels=labels)
         await rest(world)
         before = members(world)
         assert len(before) == 3
@@ -183,7 +198,8 @@ async def test_nothing_of_a_claim_is_written_into_another_namespace() -> None:
     async with open_claims(templates=(secret,)) as world:
         mine = {"annotations": {"my/key": "of-the-claim"}}
         made = await world.create(claim(pool="later", additionalPodMetadata=mine))
-        trap = forge(world, made, "trap", labels=adopted_labels(uid_of(made)))
+        labels = adopted_labels(uid_of(made))
+        trap = forge(world, made, "trap", namespace=THEIRS, labels=labels)
         world.forget_requests()
         await serve(world)
         await world.advance(60.0)
@@ -192,43 +208,13 @@ async def test_nothing_of_a_claim_is_written_into_another_namespace() -> None:
         assert found["spec"] == trap["spec"]
 
 
-async def test_a_claim_takes_no_sandbox_that_was_not_made_for_it() -> None:
-    """In its own namespace too: one of another name that only names the claim stays what it is."""
-    async with open_claims() as world:
-        made = await unbound(world)
-        forge(world, made, "trap", namespace=NS)
-        await serve(world)
-        assert bound_name(world) == "c"
-
-
-async def test_a_claim_takes_no_sandbox_that_is_being_deleted() -> None:
-    """One that was taken over for it without being told of, and is on its way out, is no use."""
-    async with open_claims() as world:
-        made = await unbound(world)
-        forge(world, made, "gone", namespace=NS, labels=adopted_labels(uid_of(made)))
-        world.plane.store.delete(SANDBOXES, NS, "gone")
-        await serve(world)
-        assert bound_name(world) == "c"
-
-
-async def test_a_claim_takes_no_sandbox_of_an_owner_of_another_kind() -> None:
-    """The uid of the claim under another kind or group is not the claim."""
-    for change in ({"kind": "SandboxWarmPool"}, {"apiVersion": "apps/v1"}, {"kind": "ConfigMap"}):
-        async with open_claims() as world:
-            made = await unbound(world)
-            labels = adopted_labels(uid_of(made))
-            forge(world, made, "trap", namespace=NS, labels=labels, **change)
-            await serve(world)
-            assert bound_name(world) == "c"
-
-
 async def test_a_pool_counts_no_member_of_an_owner_of_another_kind() -> None:
     """The uid of the pool under another kind is not the pool."""
     async with open_pools() as world:
-        await fill(world, small_pool(replicas=1))
+        await fill(world, pool(replicas=1))
         held = world.plane.store.get("sandboxwarmpools.extensions.agents.x-k8s.io", NS, "pool")
         labels = {WARM_POOL: name_hash("pool")}
-        forge(world, held, "trap", namespace=NS, labels=labels, kind="SandboxClaim")
+        forge(world, held, "trap", labels=labels, kind="SandboxClaim")
         await rest(world)
         (mine,) = (one for one in members(world) if one["metadata"]["name"] != "trap")
         assert "deletionTimestamp" not in mine["metadata"]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.builders import claim, pool, template
-from tests.support.extensions import bound_name, open_pools, rest
-from tests.support.names import POLICIES
-from tests.support.world import HASH_LABEL, NS, condition, open_world, sandbox
+from tests.support.world import HASH_LABEL, NS, open_world, sandbox
 from tests.tenancy.twins import TWINS
 
 Json = dict[str, Any]
@@ -52,22 +49,3 @@ async def test_the_service_of_a_name_selects_the_pods_of_all_names_of_its_hash()
             if pod["metadata"]["labels"][HASH_LABEL] == selector[HASH_LABEL]
         ]
         assert sorted(selected) == sorted(TWINS)
-
-
-async def test_a_policy_of_somebody_else_is_left_alone_and_the_pods_run_under_it() -> None:
-    """It has the name that the template's would have: it is not written, and nobody waits."""
-    policy = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "tpl-network-policy", "namespace": NS},
-        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
-    }
-    async with open_pools(policy, template()) as world:
-        before = world.plane.store.get(POLICIES, NS, "tpl-network-policy")
-        await world.create(pool(replicas=0))
-        await world.create(claim())
-        await rest(world)
-        assert world.find("pods", bound_name(world)) is not None
-        await world.run_pod("c")
-        assert condition(world.get("c"), "Ready")["status"] == "True"
-        assert world.plane.store.get(POLICIES, NS, "tpl-network-policy") == before
