@@ -131,9 +131,9 @@ async def test_without_the_label_there_is_no_policy_yet() -> None:
         assert len(world.requests("patch", "sandboxtemplates")) == 2
 
 
-@pytest.mark.template_case(13, 15)
+@pytest.mark.template_case(13, 14, 15)
 async def test_rules_of_a_template_are_taken_word_for_word() -> None:
-    """Template case 13, 15: nothing is added, and what is not given is denied."""
+    """Template case 13, 14, 15: nothing is added, what is not given is denied, {} is no rule."""
     async with open_pools() as world:
         await world.create(placed(networkPolicy={"egress": RULES["egress"]}))
         await rest(world)
@@ -145,13 +145,7 @@ async def test_rules_of_a_template_are_taken_word_for_word() -> None:
         assert spec_of(world)["ingress"] == RULES["ingress"]
         assert spec_of(world)["egress"][0]["to"] == RULES["egress"][0]["to"]
         assert spec_of(world)["podSelector"] == {"matchLabels": {REF_HASH: name_hash("tpl")}}
-
-
-@pytest.mark.template_case(14)
-async def test_no_rules_at_all_deny_everything() -> None:
-    """Template case 14: an empty object is a policy without rules."""
-    async with open_pools() as world:
-        await world.create(placed(networkPolicy={}))
+        await change_template(world, {"networkPolicy": {"ingress": None, "egress": None}})
         await rest(world)
         assert set(spec_of(world)) == {"podSelector", "policyTypes"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.request import Target
-from tests.support.builders import claim, orphan, placed, pool
+from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import (
     change_pool,
@@ -79,21 +79,6 @@ async def test_counts_that_meet_another_spec_are_put_right(
         await rest(world)
         assert not members(world)
         assert pool_status(world).keys() == {"selector", "observedGeneration"}
-
-
-@pytest.mark.pool_case(48)
-async def test_foreign_sandboxes_have_no_influence() -> None:
-    """Pool case 48: one without owner and label, one of another owner: five are made for five."""
-    async with open_pools(placed()) as world:
-        foreign = orphan("foreign", owner=world.foreign_owner())
-        bare = orphan("bare")
-        del bare["metadata"]["labels"]
-        world.plane.store.create(pool(replicas=5))
-        world.plane.store.create(foreign)
-        world.plane.store.create(bare)
-        await rest(world)
-        assert len(world.requests("create", "sandboxes")) == 5
-        assert pool_status(world)["replicas"] == 5
 
 
 @pytest.mark.pool_case(55)

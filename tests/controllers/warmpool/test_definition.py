@@ -84,9 +84,9 @@ async def test_the_columns_of_a_pool() -> None:
         assert table["rows"][0]["cells"][:3] == ["pool", 2, 2]
 
 
-@pytest.mark.pool_case(8)
+@pytest.mark.pool_case(8, 18)
 async def test_a_pool_is_scaled_by_its_subresource() -> None:
-    """Pool case 8: generation grows, members follow, the selector is the status's own."""
+    """Pool case 8, 18: only what is missing is created, and the selector is the status's own."""
     async with open_pools() as world:
         await fill(world, pool(replicas=1))
         await world.admin.patch(
@@ -101,6 +101,7 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
         stored = world.plane.store.get(POOLS, NS, "pool")
         assert stored["metadata"]["generation"] == 2
         assert len(members(world)) == 3
+        assert world.writes()["create sandboxes"] == 2
         scale = await world.admin.get(
             SANDBOXWARMPOOLS, "pool", dict, namespace=NS, subresource="scale"
         )

@@ -25,7 +25,6 @@ from tests.support.names import (
     CREATED_BY,
     LAUNCH_TYPE,
     POD_TEMPLATE_HASH,
-    POOLS,
     REF_HASH,
     SANDBOXES,
     TEMPLATE_HASH,
@@ -153,17 +152,6 @@ async def test_the_eviction_mark_follows_flag_and_template(
         (one,) = members(world)
         found = one["spec"]["podTemplate"]["metadata"].get("annotations") or {}
         assert found.get(SAFE) == expected
-
-
-@pytest.mark.pool_case(18)
-async def test_only_what_is_missing_is_created() -> None:
-    """Pool case 18: one member there, three wanted: two POSTs."""
-    async with open_pools() as world:
-        await fill(world, pool(replicas=1))
-        await change_pool(world, {"replicas": 3})
-        await rest(world)
-        assert world.writes()["create sandboxes"] == 2
-        assert len(members(world)) == 3
 
 
 @pytest.mark.pool_case(20, 27)
@@ -311,20 +299,6 @@ async def test_a_claimed_member_is_replaced_by_one_create() -> None:
         assert len(set(before) & set(after)) == 1
         assert world.writes()["create sandboxes"] == 1
         assert world.writes()["delete sandboxes"] == 0
-
-
-async def test_an_edit_that_meets_a_status_write_is_not_lost() -> None:
-    """The status patch answers with a newer version; what the user wrote before it still counts."""
-    async with open_pools(placed()) as world:
-
-        def grow() -> None:
-            world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 4}})
-
-        world.meanwhile("patch", "sandboxwarmpools/status", grow)
-        await world.create(pool(replicas=1))
-        await rest(world)
-        assert len(members(world)) == 4
-        assert pool_status(world)["observedGeneration"] == 2
 
 
 async def test_without_the_extensions_nothing_of_pools_happens() -> None:

@@ -77,18 +77,6 @@ async def test_members_outlive_their_template_and_are_not_replaced() -> None:
         assert pool_status(world)["replicas"] == 1
 
 
-@pytest.mark.pool_case(89)
-async def test_the_template_may_come_first_or_last_or_with_the_pool() -> None:
-    """Pool case 89: applied together in any order, the pool is full in the end."""
-    async with open_pools() as world:
-        world.plane.store.create(pool("pool", replicas=1))
-        world.plane.store.create(placed())
-        world.plane.store.create(pool("q", replicas=1))
-        await rest(world)
-        assert len(members(world, "pool")) == 1
-        assert len(members(world, "q")) == 1
-
-
 @pytest.mark.pool_case(91)
 async def test_templates_that_cannot_be_read_cost_no_member() -> None:
     """Pool case 91: the list fails with 500 for a while: no Event, no delete, the same counts."""

@@ -151,29 +151,6 @@ async def test_a_pool_that_is_refused_again_for_the_same_reason_says_so_again() 
         assert reasons(world) == [NOT_PROGRESSING, "WarmPoolProgressing"]
 
 
-@pytest.mark.parametrize(("pools", "tries"), [(1, 10), (40, 160)])
-async def test_however_many_pools_are_refused_they_try_four_times_a_second(
-    pools: int, tries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each every four seconds, all together at most four a second; a page shows not all of many."""
-    monkeypatch.setattr("lean_sandbox.controllers.warmpool.controller.MOST_SERIES", 30)
-    async with open_pools() as world:
-        refuse(world.plane, "sandboxes")
-        for number in range(pools):
-            name = f"t-{number}"
-            world.plane.store.create(
-                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            )
-            for body in (placed(), pool(replicas=1)):
-                body["metadata"]["namespace"] = name
-                world.plane.store.create(body)
-        await world.advance(60.0)
-        world.forget_requests()
-        await world.advance(40.0)
-        assert 0.8 * tries <= world.writes()["create sandboxes"] <= tries
-        assert len((await scraping(world)).find(STUCK)) == min(pools, 30)
-
-
 async def test_a_member_that_has_ended_is_replaced_at_once() -> None:
     """It can never become ready, so it does not hold its place for the grace."""
     async with open_pools() as world:

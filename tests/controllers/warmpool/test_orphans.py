@@ -132,10 +132,10 @@ async def test_without_a_template_orphans_are_adopted_unchecked() -> None:
         assert owner_uid(world, "a") == made["metadata"]["uid"]
 
 
-@pytest.mark.pool_case(32, 33, 34)
+@pytest.mark.pool_case(32, 33, 34, 48)
 async def test_whom_others_control_is_neither_counted_nor_touched() -> None:
-    """Pool case 32, 33, 34: a ReplicaSet's, one of another pool, an orphan and a member."""
-    async with open_pools(placed()) as world:
+    """Pool case 32, 33, 34, 48: a ReplicaSet's, another pool's, an orphan, a member, a stranger."""
+    async with open_pools(placed(), sandbox("stranger")) as world:
         made = await world.create(pool(replicas=0))
         mine = controlled_by(made)
         other = controlled_by(world.plane.store.create(pool("q", replicas=1)))

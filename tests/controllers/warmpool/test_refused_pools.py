@@ -11,6 +11,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import internal
 from lean_sandbox.local.kinds import Kind
+from tests.metrics.scrape import scraping
 from tests.support.builders import member, placed, pool
 from tests.support.extensions import (
     change_pool,
@@ -87,13 +88,23 @@ async def test_refused_pools_of_a_namespace_try_twice_a_second_and_heal_in_five(
 
 
 @pytest.mark.parametrize("resource", ["sandboxes", "pods"])
-async def test_refused_pools_of_many_namespaces_heal_in_five_seconds(resource: str) -> None:
-    """A webhook of the whole cluster is back: one pool gets on, and then all do."""
+async def test_refused_pools_of_many_namespaces_try_four_times_a_second_and_heal_in_five(
+    resource: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook of the whole cluster is back: one pool gets on, and then all do.
+
+    Until then a scrape tells of as many of them as it has room for.
+    """
+    monkeypatch.setattr("lean_sandbox.controllers.warmpool.controller.MOST_SERIES", 30)
     quota = Quota(resource)
     async with open_pools(prepare=quota.add_to) as world:
         for name in NAMES:
             add_pools(world, ["pool"], namespace=name)
         await world.advance(60.0)
+        quota.refused.clear()
+        await world.advance(40.0)
+        assert 0.8 * 160 <= quota.refused.total() <= 160
+        assert len((await scraping(world)).find("lean_sandbox_warmpool_not_progressing")) == 30
         quota.room = math.inf
         await world.advance(5.0)
         assert number_of(world, SANDBOXES) == number_of(world, "pods") == MANY
