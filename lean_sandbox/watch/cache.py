@@ -158,7 +158,7 @@ class Cache(Store[E]):
         """Apply an event with metadata, perhaps columns, perhaps the full object."""
         if self.shown:
             self.shown.note(row.namespace, row.name, as_version(row.resource_version))
-        if self.own.in_flight and self._hold(event_type, row, item):
+        if self.own and self._hold(event_type, row, item):
             return
         self._take(event_type, row, item, initial=initial)
 

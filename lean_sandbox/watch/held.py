@@ -47,6 +47,7 @@ class _NewObject(msgspec.Struct):
 class OwnWrites:
     """Our own writes in flight to objects of one kind; only the newest event of an object waits.
 
+    False without any: then no event waits.
     ``take`` is called with each event that has waited, unless its object has ended meanwhile.
     """
 
@@ -62,8 +63,6 @@ class OwnWrites:
         self._gate = gate
         self._plural = plural
         self._take = take
-        #: How many writes are in flight: without any, no event waits.
-        self.in_flight = 0
         # As merge patches, by the object written.
         self._writes: dict[_Object, list[Mapping[str, Any]]] = {}
         self._held: dict[_Object, Event] = {}
@@ -72,6 +71,9 @@ class OwnWrites:
         # Creates whose names the server generates, by namespace and uid of the owner.
         self._creates: dict[tuple[str, str], set[object]] = {}
         self._new: dict[_Object, _NewObject] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._writes or self._creates)
 
     @contextmanager
     def writing(
@@ -85,11 +87,9 @@ class OwnWrites:
         """
         own = (key, uid)
         self._writes.setdefault(own, []).append(wrote)
-        self.in_flight += 1
         try:
             yield
         finally:
-            self.in_flight -= 1
             self._writes[own].remove(wrote)
             if not self._writes[own]:
                 del self._writes[own]
@@ -115,11 +115,9 @@ class OwnWrites:
         create = object()
         creates = self._creates.setdefault((namespace, owner), set())
         creates.add(create)
-        self.in_flight += 1
         try:
             yield
         finally:
-            self.in_flight -= 1
             creates.remove(create)
             if not creates:
                 del self._creates[namespace, owner]
