@@ -66,7 +66,7 @@ class ObjectWriter:
         asked = Asked("get", cache.kind.resource.qualified, entry.key.namespace, entry.key.name)
         if found is None:
             raise NotFound(404, asked=asked)
-        version = str(found.item.metadata.resource_version)
+        version: str = found.item.metadata.resource_version
         if found.is_latest and version not in ("", "0") and _is_same(found.entry, entry):
             return version
         message = "it has changed since the write was decided on"

@@ -149,7 +149,7 @@ class Cache(Store[E]):
         """Apply an event, or an item of a list, with the full object."""
         row = self.kind.row_of(item)
         self.apply(event_type, row, item, initial=initial)
-        if self.gate.is_listing:
+        if self.gate.is_listing(row.namespace):
             self.present(row.namespace, row.name)
 
     def apply(
@@ -164,7 +164,7 @@ class Cache(Store[E]):
 
     def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
         # Items of a list never wait: they are compared with the cache when the list ends.
-        if event_type is EventType.DELETED or (self.gate.is_listing and item is not None):
+        if event_type is EventType.DELETED or self.gate.is_listing(row.namespace):
             return False
         return self.own.hold((event_type, row, item))
 
@@ -221,7 +221,7 @@ class Cache(Store[E]):
         new = self.kind.build(row, item, old)
         self.advance(new, old.version, old.seen)
         self.put(new)
-        is_same = bool(new == old)
+        is_same = new == old
         change = Change.NONE if is_same else Change.COLUMNS
         self.handlers.call(Delta(new.key, change, old, new, initial=is_same))
 

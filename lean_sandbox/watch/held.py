@@ -127,7 +127,7 @@ class OwnWrites:
         for own, new in list(self._new.items()):
             new.creates.discard(create)
             # What was released before may have shown the end of this one.
-            if own in self._new and (not new.creates or self._knows(*own)):
+            if own in self._new and (not new.creates or own[0] in self._store):
                 del self._new[own]
                 self._release(new.event)
 
@@ -148,10 +148,6 @@ class OwnWrites:
                 error=type(error).__name__,
             )
 
-    def _knows(self, key: Key, uid: str) -> bool:
-        held = self._store.get(key)
-        return held is not None and held.uid == uid
-
     def hold(self, event: Event) -> bool:
         """Keep an event if it has to wait, and return whether it has."""
         row = event[1]
@@ -167,7 +163,7 @@ class OwnWrites:
             return True
         owner = row.controller
         creates = owner and self._creates.get((row.namespace, owner.uid))
-        if not creates or self._knows(*own):
+        if not creates or key in self._store:
             return False
         self._new[own] = _NewObject(event, set(creates))
         return True

@@ -130,7 +130,7 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
     @property
     def is_new(self) -> bool:
         """Whether the object is new, and not one of the first list."""
-        return self.old is None and self.new is not None and not self.initial
+        return self.old is None and not self.initial
 
 
 class Kind(msgspec.Struct, Generic[E], frozen=True):

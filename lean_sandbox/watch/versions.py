@@ -146,10 +146,9 @@ class VersionGate:
         """Return the version of the last complete list that covers a namespace, 0 before any."""
         return max(self._listed_at.get(scope, 0) for scope in (None, namespace))
 
-    @property
-    def is_listing(self) -> bool:
-        """Whether a list is in progress."""
-        return bool(self._lists)
+    def is_listing(self, namespace: str) -> bool:
+        """Return whether a list is in progress that covers a namespace."""
+        return self._list_of(namespace) is not None
 
     def scope_of(self, namespace: str) -> str | None:
         """Return of which namespace the list in progress is that covers this one, if not of all."""

@@ -157,6 +157,16 @@ def test_an_end_that_an_answer_has_disproved_is_ignored(boxes: Hand[SandboxEntry
     assert boxes.get("a").version == 40
 
 
+@pytest.mark.parametrize("version", ["11", "odd"])
+def test_an_end_at_the_version_that_is_known_is_one(
+    boxes: Hand[SandboxEntry], version: str
+) -> None:
+    """So is one at a version that says nothing."""
+    assert boxes.get("a").version == 11
+    ended = sandbox_row("DELETED", "a", 11, resourceVersion=version)
+    assert boxes.saw(ended) == [Change.GONE]
+
+
 def test_the_watch_may_show_an_object_again_after_its_end(boxes: Hand[SandboxEntry]) -> None:
     """Events come in order: what is added after it was deleted is there."""
     assert boxes.saw(

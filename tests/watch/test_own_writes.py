@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from filters import Change
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.sandbox import SandboxStatus
-from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.kind import Key, Representation
 from lean_sandbox.watch.resources.pod import pod_kind
-from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from lean_sandbox.watch.writes import writing
 from tests.support.names import POD_NAME, WARM_POOL
 from tests.watch.hand import Hand
-from tests.watch.objects import pod, pod_row, sandbox, sandbox_row
+from tests.watch.objects import event, pod, pod_row, sandbox, sandbox_row
 
 READY = {"Ready": "True", "Reason": "DependenciesReady"}
 
@@ -67,6 +68,17 @@ def test_a_list_does_not_wait_for_a_write(boxes: Hand[SandboxEntry]) -> None:
     with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         boxes.listed(sandbox("a", 30, generation=5))
         assert boxes.get("a").generation == 5
+
+
+def test_a_list_of_another_namespace_lets_nothing_go() -> None:
+    """As of one that may never be listed, where each has a list and a watch of its own."""
+    hand = Hand(sandbox_kind(Representation.FULL), namespace="ns")
+    hand.cache.begin_list("other")
+    with hand.cache.own.writing(Key("ns", "a"), "uid-of-a"):
+        hand.feed.full_line(msgspec.json.encode(event("MODIFIED", sandbox("a", 20))))
+        assert hand.find("a") is None
+        hand.cache.begin_list("other")
+    assert hand.get("a").version == 20
 
 
 def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry]) -> None:
