@@ -14,6 +14,7 @@ from lean_sandbox.model.template import policy_name
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime import controller as runtime_controller
 from tests.support.builders import claim, pool, template
+from tests.support.expiry import at
 from tests.support.extensions import open_claims
 from tests.support.names import CLAIMS, POLICIES, REF_HASH, TEMPLATES
 from tests.support.suspension import suspend
@@ -37,10 +38,11 @@ def lose_wakes(world: World, kind: str) -> None:
         cache.handlers.clear()
 
 
-async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:
-    """The event of a Pod reaches nobody; the reconcile that finds it is counted."""
+@pytest.mark.parametrize("spec", [{}, {"shutdownTime": at(600.0)}])
+async def test_a_lost_readiness_is_found_within_ten_seconds(spec: dict[str, Any]) -> None:
+    """The event of a Pod reaches nobody; what finds it is counted, though it asks for another."""
     async with open_world(AT_ONCE) as world:
-        await world.create(sandbox())
+        await world.create(sandbox(spec=spec))
         await world.bind()
         lose_wakes(world, "pods")
         await world.pod_status(**running_status())

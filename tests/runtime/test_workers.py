@@ -71,13 +71,15 @@ async def test_what_fails_again_at_once_is_told_once() -> None:
 
     One that goes on to fail is told each time once its pauses have a second.
     """
-    rig = WorkerRig(failing(*(ExpectedError(retryable=True) for _ in range(11))))
+    errors = [ExpectedError(retryable=True) for _ in range(11)]
+    errors[3].retry_after_s = 1.0
+    rig = WorkerRig(failing(*errors))
     with capture_logs() as logs:
         async with rig.running():
             rig.queue.add("a")
-            await rig.clock.advance(6)
+            await rig.clock.advance(7)
     told = [line["attempts"] for line in logs if line["log_level"] == "warning"]
-    assert told == [1, 9, 10, 11]
+    assert told == [1, 4, 9, 10, 11]
     assert len(rig.reports) == 11
 
 

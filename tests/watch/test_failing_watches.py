@@ -50,7 +50,17 @@ async def test_a_clean_end_resumes_from_the_last_version() -> None:
 
 @pytest.mark.parametrize("form", ["table", "full"])
 @pytest.mark.parametrize(
-    "line", [{"type": 7, "object": {}}, {"type": "ADDED"}, {"object": {}}, [], "ADDED", 7, None]
+    "line",
+    [
+        {"type": 7, "object": {}},
+        {"type": "ADDED"},
+        {"type": "BOOKMARK", "object": 7},
+        {"object": {}},
+        [],
+        "ADDED",
+        7,
+        None,
+    ],
 )
 async def test_a_line_that_is_no_event_costs_itself_alone(form: str, line: Any) -> None:
     """It is counted; the watch goes on, and the events that follow are applied."""

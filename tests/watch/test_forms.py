@@ -71,12 +71,12 @@ async def test_column_definitions_may_come_with_a_bookmark() -> None:
 async def test_columns_are_found_by_name_wherever_they_stand() -> None:
     """Another order of the columns, and a null cell, which is an empty text."""
     async with open_sandboxes() as rig:
-        watch = await rig.listed(sandbox("a", 1, ready="", reason=""))
+        watch = await rig.listed(sandbox("a", 1, ready="", reason="7"))
         rig.news()
         row = table(
             "MODIFIED",
             meta("a", 101, generation=1),
-            [3, None, "x", None],
+            [3, 7, "x", None],
             ["Z", "Reason", "Y", "Ready"],
         )
         await watch.lines(row)
@@ -248,7 +248,7 @@ async def test_a_watch_of_full_objects_keeps_what_an_entry_holds() -> None:
             event("RENAMED", sandbox("a", 103)),
             event("MODIFIED", sandbox("a", 104, ready="False", generation=2)),
             bookmark(105),
-            event("DELETED", sandbox("b", 106)),
+            event("DELETED", {**odd, "metadata": meta("b", 106)}),
         )
         await rig.at(106)
         assert rig.news() == [("a", Change.GENERATION | Change.COLUMNS), ("b", Change.GONE)]
@@ -256,7 +256,7 @@ async def test_a_watch_of_full_objects_keeps_what_an_entry_holds() -> None:
         assert not entry.needs_fetch
         assert entry.status is not None
         assert entry.status.conditions[0].status == "False"
-        assert rig.reflector.steps["undecodable"] == 2
+        assert rig.reflector.steps["undecodable"] == 3
 
 
 async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() -> None:
@@ -306,13 +306,18 @@ async def test_a_refused_list_does_not_change_the_form_of_the_watch() -> None:
 
 
 async def test_bookmarks_move_the_version_to_resume_from() -> None:
-    """In a Table the mark sits in the object of the row."""
+    """In a Table the mark sits in the object of the row, if there is one."""
     async with open_sandboxes() as rig:
         watch = await rig.listed(sandbox("a", 1))
         rig.news()
-        await watch.lines(table_bookmark(150, SANDBOX_COLUMNS), table_bookmark(170))
+        await watch.lines(
+            table_bookmark(150, SANDBOX_COLUMNS),
+            event("BOOKMARK", {"kind": "Table", "rows": []}),
+            event("BOOKMARK", {"kind": "Table", "rows": [{}]}),
+            table_bookmark(170),
+        )
         await rig.at(170)
-        assert rig.reflector.steps["bookmark"] == 2
+        assert (rig.reflector.steps["bookmark"], rig.reflector.steps["failure"]) == (4, 0)
         assert rig.news() == []
         await rig.clock.advance(30)
         await watch.end()

@@ -13,6 +13,7 @@ from filters import Change
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.children import pvc_kind
 from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
@@ -261,15 +262,16 @@ def test_a_comparison_tells_what_differs_at_the_version_that_is_known() -> None:
 
 
 async def test_a_relist_does_not_touch_what_is_newer_than_itself() -> None:
-    """What an answer to our own request showed after the list's version is not taken for gone."""
+    """What an answer to our own request showed since is not taken for gone, nor ended twice."""
     async with open_sandboxes() as rig:
-        watch = await rig.listed(sandbox("a", 1))
+        watch = await rig.listed(sandbox("a", 1), sandbox("gone", 2))
         await rig.clock.advance(60)
         await watch.lines(problem(410, "Expired"))
         listing = await rig.server.next(watch=False)
         rig.learn(sandbox("ours", 300))
         rig.learn(sandbox("a", 310, uid="reborn"))
-        rig.news()
+        rig.cache.forget(Key("ns", "gone"), "uid-of-gone")
+        assert rig.news()[-1] == ("gone", Change.GONE)
         await listing.reply(200, page([sandbox("a", 1)], 200))
         await rig.server.next(watch=True)
         assert rig.news() == []
@@ -313,13 +315,13 @@ async def test_a_list_without_a_version_is_refused() -> None:
         assert not rig.reflector.synced.is_set()
 
 
-def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:
-    """What looks like one, in a text of another tenant on the same page, is left as it is."""
+@pytest.mark.parametrize("what", [rb'"\ud800"', b"[" * 9999 + b'{"a": "]"}' + b"]" * 9999])
+def test_what_no_decoder_takes_costs_its_own_object_alone(what: bytes) -> None:
+    """What looks like half a pair, in a text of another tenant on the page, is left as it is."""
     hand = Hand(sandbox_kind())
-    odd = sandbox("odd", 10)
+    odd = {**sandbox("odd", 10), "more": {"what": "WHAT", "depth": [[1]]}}
     good = sandbox("good", 11, annotations={"path": "C:\\ud8ab"})
-    odd["metadata"]["annotations"] = {"note": "HALF"}
-    body = msgspec.json.encode(page([odd, good], 12)).replace(b"HALF", rb"\ud800")
+    body = msgspec.json.encode(page([odd, good], 12)).replace(b'"WHAT"', what)
     hand.cache.begin_list(None)
     hand.feed.page(body, initial=True)
     hand.cache.end_list(None)

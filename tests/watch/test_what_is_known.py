@@ -57,6 +57,12 @@ AFTER = {
         pod_row("MODIFIED", "a", 11, first=True),
         KNOWN,
     ),
+    "a Pod that has crashed once more": (
+        pod_kind(),
+        pod("a", 10, ready=False),
+        pod_row("MODIFIED", "a", 11, first=True, status="CrashLoopBackOff", ready="0/1"),
+        KNOWN,
+    ),
     "a Pod without a row": (
         pod_kind(),
         pod("a", 10),

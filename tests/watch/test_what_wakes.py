@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from filters import EVERYTHING, Change
+from filters import Change
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources.children import pvc_kind, service_kind
@@ -60,6 +60,8 @@ PENDING = {"status": "Pending", "ready": "0/1", "ip": "<none>", "node": "node-1"
         ({}, {"ip": "10.0.0.2"}, Change.COLUMNS),
         ({}, {"node": "node-2"}, Change.COLUMNS),
         ({**PENDING, "node": "<none>"}, PENDING, Change.COLUMNS | Change.VERSION),
+        # What the scheduler reports shows in no column.
+        ({**PENDING, "node": "<none>"}, {**PENDING, "node": "<none>"}, Change.VERSION),
         ({}, {"deletionTimestamp": DELETING}, Change.DELETING),
         ({}, {"labels": {**TRACKING, "app": "other"}}, Change.LABELS),
         ({}, {"ownerReferences": owned_by("a", "another")}, Change.OWNERS),
@@ -110,12 +112,6 @@ def test_rows_of_a_pod_that_are_dropped(before: dict[str, Any], after: dict[str,
     assert changes_of(before, after) is None
 
 
-def test_an_unscheduled_pod_passes_with_every_write() -> None:
-    """The scheduler's findings show in no column, so each version is worth a GET."""
-    row = {**PENDING, "node": "<none>"}
-    assert changes_of(row, row) == Change.VERSION
-
-
 def test_a_readiness_the_last_get_did_not_show_passes() -> None:
     """A Pod seen unready by GET whose next row says ready, as the row before did."""
     hand = Hand(pod_kind())
@@ -156,11 +152,13 @@ def test_a_status_written_by_another_than_the_kubelet_passes() -> None:
     assert not hand.get("a").needs_fetch
 
 
-def _stopped(phase: str, reason: str) -> dict[str, Any]:
+def _stopped(phase: str, reason: str, *, beside: bool = False) -> dict[str, Any]:
     """Return a Pod whose container has stopped, for a reason if it gives one."""
     found = pod("a", 10, phase=phase, ready=False)
-    state = {"terminated": {"reason": reason, "exitCode": 1}}
-    found["status"]["containerStatuses"] = [{"name": "main", "state": state}] if reason else []
+    form = "waiting" if reason == "CrashLoopBackOff" else "terminated"
+    states = [{"name": "main", "state": {form: {"reason": reason}}}] if reason else []
+    running = [{"name": "other", "ready": True, "state": {"running": {}}}] if beside else []
+    found["status"]["containerStatuses"] = states + running
     return found
 
 
@@ -184,8 +182,13 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
                 ("Failed", ""),
                 ("Running", "Error"),
                 ("Running", "Completed"),
+                ("Running", "CrashLoopBackOff"),
             )
         ],
+        (
+            _stopped("Running", "Completed", beside=True),
+            pod_row("MODIFIED", "a", 11, first=True, status="NotReady", ready="1/2"),
+        ),
         (
             pod("a", 10, deletionTimestamp=DELETING),
             pod_row(
@@ -384,13 +387,6 @@ def test_a_service_that_becomes_somebody_elses_or_ours_passes() -> None:
     (change,) = hand.saw(partial("MODIFIED", meta("a", 13, ownerReferences=owned_by("a"))))
     assert Change.OWNERS in change
     assert hand.saw(partial("DELETED", meta("a", 14))) == [Change.GONE]
-
-
-def test_services_are_never_asked_for_as_tables() -> None:
-    """Their columns say nothing that is read here."""
-    assert service_kind().watch_as is Representation.METADATA
-    assert service_kind().label_selector == EVERYTHING
-    assert str(service_kind(only_tracked=True).label_selector) == names.NAME_HASH_LABEL
 
 
 def test_a_claim_for_a_volume_is_remembered_by_its_owner() -> None:

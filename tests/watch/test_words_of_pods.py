@@ -26,6 +26,7 @@ def shown(status: str, ready: str = "0/1", *later: str) -> PodEntry:
         ("Running", "0/0", "running"),
         ("Running", "1/2", "running"),
         ("Running", "", "running"),
+        ("NotReady", "1/2", "running"),
         ("Terminating", "1/1", "ready"),
         ("Terminating", "0/1", "Terminating"),
         ("ContainerCreating", "0/1", "waiting"),
@@ -94,6 +95,7 @@ def test_a_container_that_has_ended_is_told_with_the_reason(word: str) -> None:
     assert shown(word, "0/1", "CrashLoopBackOff").trouble == "CrashLoopBackOff"
     assert shown(word, "0/1", "Running").trouble == word
     assert shown(word, "1/1", "Running").trouble == ""
+    assert shown("CrashLoopBackOff", "0/1", "ErrImagePull").trouble == "ErrImagePull"
 
 
 @pytest.mark.parametrize("word", [*CALM, "Running", "Completed", "SchedulingGated", "Terminating"])
