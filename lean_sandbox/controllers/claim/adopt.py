@@ -168,9 +168,11 @@ class Adoption:
         raise ClaimError(ClaimFault.ADOPTION_CONFLICT, text, conflict=str(refused)) from refused
 
     async def _patch_over(self, held: SandboxEntry, *, by_version: bool) -> SandboxEntry:
+        # A member has both.
         assert held.owner is not None
+        assert held.labels is not None
         template = self._resolver.known_template_of(self.pool)
-        ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
+        ref_hash = held.labels[names.TEMPLATE_REF_HASH_LABEL]
         if not ref_hash and template is not None:
             ref_hash = template.ref_hash
         current = held.view.template_metadata if held.view is not None else None

@@ -118,10 +118,10 @@ class ClaimController(Controller[ClaimEntry]):
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
         entry = self.cache.get(key)
-        if entry is None or entry.view is None or not _can_take(entry) or self._has_sandbox(entry):
+        pool = _awaited_pool(entry) if entry is not None else None
+        if entry is None or pool is None or self._has_sandbox(entry):
             self.waiting.forget(key)
         else:
-            pool = Key(key.namespace, entry.view.pool)
             is_first = not self.waiting.waits_for(pool)
             self.waiting.wait(key, pool, entry.created_at, tried=arrivals)
             if is_first:
@@ -158,20 +158,13 @@ class ClaimController(Controller[ClaimEntry]):
         if ready.status != names.TRUE:
             return ready.reason in _SETTLED
         bound = sandboxes.get(Key(entry.key.namespace, entry.status.bound.name))
-        return (
-            bound is not None
-            and bound.status is not None
-            and bound.is_ready
-            and bound.status.podIPs == entry.status.bound.podIPs
-        )
+        return bound is not None and bound.status is not None and _repeats(entry, bound.status)
 
     def on_claim(self, delta: Delta[ClaimEntry]) -> None:
         """Wake a claim that changed; drop what was remembered of one that is gone."""
-        gone = delta.old
-        if gone is not None and (delta.new is None or delta.new.uid != gone.uid):
-            self._states.drop(gone)
-            self.waiting.forget(gone.key)
         if delta.new is None:
+            self._states.pop(delta.key, None)
+            self.waiting.forget(delta.key)
             self.queue.forget(delta.key)
             return
         self.annotator.saw(delta.new)
@@ -237,14 +230,14 @@ class ClaimController(Controller[ClaimEntry]):
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the claims that wait for a template, of all of its pools.
 
-        A template that is new, or was of no use before, wakes those that are served as well: its
-        metadata may differ from that of their Sandboxes.
+        A template that is new wakes those that are served as well: its metadata may differ from
+        that of their Sandboxes.
         """
         old = delta.old
         new = delta.new
         if delta.initial or _spec_of(old) == _spec_of(new):
             return
-        is_first = new is not None and (old is None or bool(old.fault) or old.uid != new.uid)
+        is_first = new is not None and (old is None or old.uid != new.uid)
         pools = self._context.resolver.pools_of(delta.key)
         self._wake_claims(pools, "template", unless=None if is_first else self._is_served)
 
@@ -283,15 +276,15 @@ def _is_ready(claim: ClaimEntry) -> bool:
     return claim.status is not None and is_true(claim.status.conditions, names.READY)
 
 
-def _can_take(entry: ClaimEntry) -> bool:
-    if entry.is_deleting or entry.view is None or entry.view.needs_cold_start:
-        return False
-    if entry.status is None:
-        return True
-    ready = find(entry.status.conditions, names.READY)
+def _awaited_pool(entry: ClaimEntry) -> Key | None:
+    """Return the pool of which a claim takes a member as soon as there is one."""
+    if entry.view is None or entry.view.needs_cold_start or entry.is_deleting:
+        return None
+    conditions = entry.status.conditions if entry.status is not None else ()
+    ready = find(conditions, names.READY)
     # A claim that is refused waits for nothing until its spec changes, nor does an expired one.
     is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
-    return not is_over
+    return None if is_over else Key(entry.key.namespace, entry.view.pool)
 
 
 def _spec_of(entry: PoolEntry | TemplateEntry | None) -> tuple[str, int, bool] | None:

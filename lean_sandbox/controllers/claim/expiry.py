@@ -18,7 +18,7 @@ from lean_sandbox.model.claim_status import (
     expired_claim_status,
     next_claim_status,
 )
-from lean_sandbox.model.conditions import find, has_reason
+from lean_sandbox.model.conditions import find
 from lean_sandbox.model.times import has_come
 from lean_sandbox.runtime.workers import AT_ONCE_S, Result, failing_as
 from lean_sandbox.watch.kind import Key
@@ -45,13 +45,15 @@ class ClaimExpiry:
     async def run(self) -> Result:
         """Report that the claim has expired; once that is reported, delete what its policy says."""
         view = self._view
-        if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
+        ready = find(self._old.conditions, names.READY)
+        if ready is None or ready.reason != names.REASON_CLAIM_EXPIRED:
             now = self._context.server_time.now()
             marked = expired_claim_status(self._old, self._entry.generation, now)
             await self._requests.write_status(marked, has_sandbox=False)
             return self.reported()
         if not view.is_deleted_at_expiry:
-            return await self._retire()
+            is_reported = ready.observedGeneration == self._entry.generation
+            return await self._retire(is_reported=is_reported)
         self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
         is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
         await self._requests.delete(CascadeType.FOREGROUND if is_foreground else None)
@@ -65,14 +67,12 @@ class ClaimExpiry:
     def _emit(self, action: str, note: str) -> None:
         self._context.events.emit(self._entry, "Normal", "ClaimExpired", action, note)
 
-    async def _retire(self) -> Result:
+    async def _retire(self, *, is_reported: bool) -> Result:
         """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
         entry = self._entry
         sandboxes = self._context.caches.sandboxes
         named = self._old.bound.name or entry.key.name
         held = own_sandbox(sandboxes, entry) or sandboxes.get(Key(entry.key.namespace, named))
-        ready = find(self._old.conditions, names.READY)
-        is_reported = ready is not None and ready.observedGeneration == entry.generation
         if held is None and is_reported and not self._old.bound.name:
             # Nothing is left, and whether a deletion was skipped can no longer be known.
             return Result()

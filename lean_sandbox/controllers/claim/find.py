@@ -27,8 +27,10 @@ class OwnSandbox:
     def __init__(
         self, context: ClaimContext, entry: ClaimEntry, state: ClaimState, adoption: Adoption
     ) -> None:
+        assert entry.status is not None
         self._context = context
         self._state = state
+        self._bound = entry.status.bound.name
         self._sandboxes = context.caches.sandboxes
         self._entry = entry
         self._adoption = adoption
@@ -61,14 +63,12 @@ class OwnSandbox:
 
     def _name_to_fetch(self, own: SandboxEntry | None) -> str:
         """Return the name in the claim's status if its Sandbox has to be fetched, else ""."""
-        status = self._entry.status
-        named = status.bound.name if status is not None else ""
         is_shown = (
             own is not None
-            and own.key.name == named
+            and own.key.name == self._bound
             and not (own.is_deleting and own.status is None)
         )
-        return "" if is_shown or named == self._state.ended else named
+        return "" if is_shown or self._bound == self._state.ended else self._bound
 
     async def find_named(self) -> SandboxEntry | None:
         """Return a Sandbox that is to be the claim's by its annotation, or by its own name.
@@ -91,9 +91,7 @@ class OwnSandbox:
         One GET for a Sandbox without an owner, and one PATCH if it is the claim's. Raises
         ClaimError, which says how to hand it over, if it was some claim's.
         """
-        status = self._entry.status
-        was_taken = status is not None and status.bound.name == held.key.name
-        if held.owner is not None or held.is_deleting or was_taken:
+        if held.owner is not None or held.key.name == self._bound:
             # Somebody took it from the claim while that was bound to it, and it stays taken.
             return None
         found = await self._context.writer.get(self._sandboxes, held.key)
@@ -114,9 +112,10 @@ class OwnSandbox:
     async def _assigned(self, name: str) -> SandboxEntry | None:
         """Complete an adoption that another process began, or clear a name that is not ours."""
         held = self._sandboxes.get(Key(self._pool.namespace, name))
-        if held is not None and held.owner is None:
+        owner = held.owner if held is not None else None
+        if held is not None and owner is None:
             return await self._restored(held)
-        if held is not None and held.owner is not None and not is_of_extensions(held.owner):
+        if owner is not None and not is_of_extensions(owner):
             # It has an owner of a foreign kind. Whoever set that owner may remove it again.
             return None
         loss: ClaimError | None = None
@@ -135,6 +134,6 @@ class OwnSandbox:
         try:
             await self._context.annotator.write(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
         except ControlPlaneError as error:
-            kind = held.owner.kind if held is not None and held.owner is not None else ""
+            kind = owner.kind if owner is not None else ""
             raise (loss or stale_reference(kind, message_of(error))) from error
         return None

@@ -29,9 +29,9 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
     """Return the first Sandbox of the claim's own, in the order of this module's table."""
+    assert claim.status is not None
     owned = _owned(sandboxes, claim)
-    bound = claim.status.bound.name if claim.status is not None else ""
-    for name in (bound, assigned_name(claim), claim.key.name):
+    for name in (claim.status.bound.name, assigned_name(claim), claim.key.name):
         if name in owned:
             return owned[name]
     taken = filter(_was_taken_over, owned.values())

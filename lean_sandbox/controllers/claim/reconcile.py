@@ -167,6 +167,7 @@ class ClaimReconcile:
             self._state.unusable_s = 0.0
         if self._sandbox is not None:
             self._state.needs_new = False
+            self._state.ended = ""
         error = self._error
         if error is None and self._expiry.is_due(new):
             now = self._context.server_time.now()

@@ -100,7 +100,7 @@ class ClaimRequests:
         except Invalid:
             # Another claim may have the name now, or somebody may have emptied the status.
             fresh = await self.fetch()
-            if not is_free or fresh.status != old:
+            if fresh.status != old:
                 raise
             body = _guarded(entry, patch, fresh.metadata.resource_version)
             await self._patch_status(body, new)
@@ -120,7 +120,9 @@ class ClaimRequests:
         """
         entry = self._entry
         version = None if self._old == EMPTY_CLAIM_STATUS else await self._version_of_status()
-        for patches in range(1, MOST_PATCHES + 1):
+        patches = 0
+        while True:
+            patches += 1
             try:
                 body = _guarded(entry, patch, version, is_first=True)
                 await self._patch_status(body, new)
@@ -143,7 +145,6 @@ class ClaimRequests:
             if renewed is None:
                 return True
             patch = renewed
-        return False
 
     async def drop_unnamed(self, sandbox: SandboxEntry) -> None:
         """Delete what was created or taken over for the claim besides its Sandbox. One GET.
