@@ -309,6 +309,12 @@ def failed(world: World) -> list[str]:
     ]
 
 
+def status_codes(world: World) -> list[int]:
+    """Return the answers to the controller's patches of the status of claims."""
+    sent = world.requests("patch", "sandboxclaims")
+    return [one.code for one in sent if one.subresource]
+
+
 def claim_reconciles(world: World) -> int:
     """Return how many reconciles over claims were made since the start."""
     return world.controller.activity().reconciles["sandboxclaim"]

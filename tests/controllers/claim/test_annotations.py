@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim
 from tests.support.extensions import (
     BIND,
@@ -13,9 +14,10 @@ from tests.support.extensions import (
     ready_of,
     writes_in_order,
 )
-from tests.support.names import ANNOTATION
-from tests.support.spans import CONTEXT, Spans
+from tests.support.names import ANNOTATION, CLAIMS
+from tests.support.spans import Spans
 from tests.support.suspension import suspend
+from tests.support.webhooks import add_webhook
 from tests.support.world import World
 
 Json = dict[str, Any]
@@ -29,17 +31,6 @@ def annotations_of(world: World, name: str = "c") -> Json:
     """Return the annotations of a claim."""
     found: Json = get_claim(world, name)["metadata"].get("annotations", {})
     return found
-
-
-async def test_a_ready_claim_carries_its_annotations_without_any_wait() -> None:
-    """Beside the status, by one patch: who reads the claim when it is ready finds them."""
-    async with open_claims("m1") as world:
-        await world.create(claim())
-        assert ready_of(world)[0] == "True"
-        assert annotations_of(world)[ANNOTATION] == "m1"
-        assert set(annotations_of(world)) == {ANNOTATION, OBSERVED, FIRST_READY}
-        await world.advance(60.0)
-        assert [one for one in writes_in_order(world) if "claims" in one].count(ANNOTATE) == 1
 
 
 async def test_an_annotation_that_a_claim_carries_already_is_left_as_it_is() -> None:
@@ -119,14 +110,6 @@ async def test_a_quick_cold_start_costs_one_patch_of_annotations() -> None:
         assert writes_in_order(world).count(ANNOTATE) == 1
 
 
-async def test_without_observability_a_refused_claim_gets_no_annotation() -> None:
-    """The flag of the reference is kept for all of them."""
-    async with open_claims(disable_claim_observability_annotations=True) as world:
-        await world.create(claim(additionalPodMetadata={"labels": {"plain": "x"}}))
-        await world.advance(60.0)
-        assert annotations_of(world) == {}
-
-
 async def test_with_tracing_a_claim_carries_its_trace() -> None:
     """The first reconcile begins it, later ones and the Sandbox go on with it, in one patch."""
     spans = Spans()
@@ -143,9 +126,18 @@ async def test_with_tracing_a_claim_carries_its_trace() -> None:
         assert parents == {trace}
 
 
-async def test_the_trace_of_a_client_stays() -> None:
-    """What the client began is not overwritten."""
-    async with open_claims("m1", tracing=Spans()) as world:
-        await world.create(claim(metadata={"annotations": {TRACE: CONTEXT}}))
-        await world.advance(2.0)
-        assert annotations_of(world)[TRACE] == CONTEXT
+async def test_an_annotation_that_a_webhook_takes_away_is_not_written_again_and_again() -> None:
+    """Nothing of it has changed when the claim is looked at, so it would be taken away again."""
+
+    def strip(kind: Kind, one: Json) -> None:
+        if kind.plural == "sandboxclaims":
+            one["metadata"].get("annotations", {}).pop(ANNOTATION, None)
+
+    async with open_claims("m1", prepare=lambda plane: add_webhook(plane, strip)) as world:
+        await world.create(claim())
+        for number in range(10):
+            await world.patch(CLAIMS, "c", {"metadata": {"labels": {"turn": f"{number}"}}})
+            await world.advance(3.0)
+        assert set(annotations_of(world)) == {OBSERVED, FIRST_READY}
+        # Once with the others, and once alone.
+        assert writes_in_order(world).count(ANNOTATE) == 2

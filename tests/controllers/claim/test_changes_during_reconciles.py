@@ -11,10 +11,10 @@ from lean_sandbox.local.kinds import Kind
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim, placed, pool, template
 from tests.support.clock import EPOCH
-from tests.support.extensions import bound_name, open_claims, open_pools, owner_of, ready_of
-from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, REF_HASH, SANDBOXES, TEMPLATES
+from tests.support.extensions import bound_name, open_claims, open_pools, ready_of
+from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, REF_HASH, SANDBOXES
 from tests.support.webhooks import add_webhook
-from tests.support.world import NS, World, condition, sandbox, write_pod_status
+from tests.support.world import NS, World, write_pod_status
 
 Json = dict[str, Any]
 HOLD: Json = {"finalizers": ["example.com/hold"]}
@@ -154,51 +154,6 @@ def drop(world: World) -> bool:
     """Delete the claim."""
     world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
     return True
-
-
-async def test_a_member_whose_pod_failed_is_no_claims() -> None:
-    """The only member has a failed Pod that still has its addresses."""
-    async with open_claims("m1", templates=(placed(),)) as world:
-        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
-        await world.pod_status("m1", phase="Failed")
-        await world.advance(3.0)
-        assert condition(world.get("m1"), "Ready")["reason"] == "PodFailed"
-        await world.create(claim())
-        assert ready_of(world)[1] != "PodFailed"
-
-
-async def test_a_name_that_its_user_frees_is_taken_soon() -> None:
-    """The message says to delete the Sandbox; the claim notices."""
-    async with open_claims() as world:
-        await world.create(sandbox("c"))
-        await world.create(claim())
-        assert ready_of(world)[1] == "ReconcilerError"
-        await world.advance(400.0)
-        await world.delete(SANDBOXES, "c")
-        await world.advance(10.0)
-        assert owner_of(world, "c") == "SandboxClaim/c"
-
-
-async def test_a_member_refused_as_stale_is_handed_out_once_it_is_fresh_again() -> None:
-    """An edit of the template is taken back before the pool has deleted anybody."""
-    spec = {"updateStrategy": {"type": "Recreate"}}
-    async with open_claims("m1", pool_spec=spec) as world:
-        store = world.plane.store
-        world.plane.fail_next("delete", "sandboxes", 500)
-        was = store.get(TEMPLATES, NS, "tpl")["spec"]["podTemplate"]["spec"]
-        newer = {"containers": [{"name": "main", "image": "newer"}]}
-        store.patch(TEMPLATES, NS, "tpl", {"spec": {"podTemplate": {"spec": newer}}})
-        await world.settle()
-        store.create(claim("early"))
-        await world.settle()
-        assert bound_name(world, "early") == "early"
-        store.patch(TEMPLATES, NS, "tpl", {"spec": {"podTemplate": {"spec": was}}})
-        await world.settle()
-        await world.advance(60.0)
-        assert world.get("m1")["status"]["conditions"][-1]["status"] == "True"
-        await world.create(claim("late"))
-        await world.advance(3.0)
-        assert bound_name(world, "late") == "m1"
 
 
 async def test_a_claim_edited_during_its_binding_keeps_its_sandbox() -> None:

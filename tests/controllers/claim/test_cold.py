@@ -19,7 +19,6 @@ from tests.support.extensions import (
     writes_in_order,
 )
 from tests.support.names import (
-    ANNOTATION,
     CLAIM_UID,
     CLAIMS,
     LAUNCH_TYPE,
@@ -33,9 +32,9 @@ from tests.support.world import NS, condition
 Json = dict[str, Any]
 
 
-@pytest.mark.claim_case(1)
+@pytest.mark.claim_case(1, 58)
 async def test_an_empty_pool_gives_a_new_sandbox_of_the_claims_name() -> None:
-    """Claim case 1: marked as cold, owned by the claim, told with an Event."""
+    """Claim case 1: marked as cold, owned by the claim, told with an Event; 58: at once."""
     async with open_claims() as world:
         made = await world.create(claim())
         held = world.get("c")["metadata"]
@@ -50,17 +49,6 @@ async def test_an_empty_pool_gives_a_new_sandbox_of_the_claims_name() -> None:
         assert get_claim(world)["status"]["sandbox"] == {"name": "c"}
         await world.advance(1.0)
         assert events_of(world) == [("SandboxProvisioned", "Provisioning", 'Created Sandbox "c"')]
-
-
-async def test_the_annotation_of_warm_claims_is_not_put_on_a_cold_one() -> None:
-    """The annotation says that the Sandbox came from a pool (claims, 2 and 3.6)."""
-    async with open_claims() as world:
-        await world.create(claim())
-        await run_members(world, "c")
-        await world.advance(12.0)
-        annotations = get_claim(world)["metadata"]["annotations"]
-        assert "agents.x-k8s.io/claim-first-ready-at" in annotations
-        assert ANNOTATION not in annotations
 
 
 @pytest.mark.claim_case(2)
@@ -187,23 +175,6 @@ async def test_sandboxes_that_cannot_be_listed_cost_no_claim_its_binding() -> No
         assert not world.writes()
 
 
-@pytest.mark.claim_case(20)
-async def test_a_bound_sandbox_that_cannot_be_read_stays_bound() -> None:
-    """Claim case 20: 500 on the GET before its metadata is written: an error, the name is kept."""
-    async with open_claims("m1", "m2") as world:
-        await world.create(claim())
-        await world.advance(3.0)
-        world.plane.fail_next("get", "sandboxes", 500)
-        extra = {"annotations": {"mine": "1"}}
-        await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": extra}})
-        assert ready_of(world)[1] == "ReconcilerError"
-        assert bound_name(world) == "m1"
-        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
-        assert world.find("sandboxes", "c") is None
-        await world.advance(1.0)
-        assert ready_of(world)[0] == "True"
-
-
 @pytest.mark.claim_case(13)
 async def test_a_create_that_fails_is_an_error_and_is_tried_again() -> None:
     """Claim case 13: ReconcilerError with the server's words, then backoff."""
@@ -217,10 +188,15 @@ async def test_a_create_that_fails_is_an_error_and_is_tried_again() -> None:
         assert bound_name(world) == "c"
 
 
-@pytest.mark.claim_case(14, 15)
-@pytest.mark.parametrize("maker", ["go-client", ""])
-async def test_trace_and_maker_are_copied(maker: str) -> None:
-    """Claim case 14: the trace as it stands; 15: created-by on both levels, or on neither."""
+@pytest.mark.claim_case(14, 15, 119)
+@pytest.mark.parametrize(
+    ("maker", "on_pod"), [("go-client", "go-client"), ("", ""), ("evil", "unknown")]
+)
+async def test_trace_and_maker_are_copied(maker: str, on_pod: str) -> None:
+    """Claim case 14: the trace as it stands; 15: created-by on both levels, or on neither.
+
+    119: a word that nobody knows is kept on the Sandbox; its Pod says unknown.
+    """
     labels = {"agents.x-k8s.io/created-by": maker} if maker else {}
     annotations = {"opentelemetry.io/trace-context": "{}"}
     async with open_claims() as world:
@@ -229,16 +205,8 @@ async def test_trace_and_maker_are_copied(maker: str) -> None:
         inner = made["spec"]["podTemplate"]["metadata"]["labels"]
         for held in (made["metadata"]["labels"], inner):
             assert held.get("agents.x-k8s.io/created-by", "") == maker
+        assert world.pod("c")["metadata"]["labels"].get("agents.x-k8s.io/created-by", "") == on_pod
         assert made["metadata"]["annotations"]["opentelemetry.io/trace-context"] == "{}"
-
-
-@pytest.mark.claim_case(119)
-async def test_a_sandbox_keeps_whatever_word_the_claim_has_for_its_maker() -> None:
-    """Claim case 119: one that nobody knows is kept on the Sandbox; its Pod says unknown."""
-    async with open_claims() as world:
-        await world.create(claim(metadata={"labels": {"agents.x-k8s.io/created-by": "evil"}}))
-        assert world.get("c")["metadata"]["labels"]["agents.x-k8s.io/created-by"] == "evil"
-        assert world.pod("c")["metadata"]["labels"]["agents.x-k8s.io/created-by"] == "unknown"
 
 
 @pytest.mark.claim_case(17)
@@ -271,20 +239,34 @@ async def test_a_deleted_pool_does_not_concern_a_bound_claim() -> None:
         assert writes_in_order(world) == ["patch sandboxclaims/status"]
 
 
-@pytest.mark.claim_case(18)
-async def test_a_deleted_pool_is_told_where_metadata_has_to_be_propagated() -> None:
-    """Claim case 18: WarmPoolNotFound; the Sandbox stays bound."""
-    extra = {"annotations": {"mine": "1"}}
+@pytest.mark.claim_case(5, 17, 18)
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize(
+    ("gone", "reason", "message"),
+    [
+        (POOLS, "WarmPoolNotFound", 'SandboxWarmPool "pool" not found'),
+        (
+            TEMPLATES,
+            "TemplateNotFound",
+            'failed to get template for metadata propagation: SandboxTemplate "tpl" not found',
+        ),
+    ],
+)
+async def test_a_bound_claim_says_what_is_missing_where_metadata_has_to_be_passed_on(
+    gone: str,
+    reason: str,
+    message: str,
+    is_asked: bool,  # noqa: FBT001
+) -> None:
+    """Claim case 18: it asks for some, or 17: is edited to do so; the Sandbox stays bound."""
+    asked: Json = {"additionalPodMetadata": {"annotations": {"mine": "1"}}}
     async with open_claims("m1") as world:
-        await world.create(claim(additionalPodMetadata=extra))
+        await world.create(claim(**asked) if is_asked else claim())
         await world.advance(3.0)
-        await world.delete(POOLS, "pool")
-        await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
-        assert ready_of(world) == (
-            "False",
-            "WarmPoolNotFound",
-            'SandboxWarmPool "pool" not found',
-        )
+        await world.delete(gone, "pool" if gone == POOLS else "tpl")
+        edit = {"lifecycle": {"shutdownPolicy": "Delete"}} if is_asked else asked
+        await world.patch(CLAIMS, "c", {"spec": edit})
+        assert ready_of(world) == ("False", reason, message)
         assert bound_name(world) == "m1"
 
 
@@ -308,19 +290,25 @@ async def test_a_claim_that_waits_for_its_labels_is_told_that_they_cannot_be_had
         assert bound_name(world) == "m1"
 
 
-@pytest.mark.claim_case(19)
-async def test_metadata_that_cannot_be_written_is_an_error_of_a_bound_claim() -> None:
-    """Claim case 19: ReconcilerError, the name is kept; the next reconcile makes good."""
-    async with open_claims("m1") as world:
+@pytest.mark.claim_case(19, 20)
+@pytest.mark.parametrize("verb", ["get", "patch"])
+async def test_metadata_that_cannot_be_passed_on_is_an_error_of_a_bound_claim(verb: str) -> None:
+    """Claim case 19: ReconcilerError, the name is kept; the next reconcile makes good.
+
+    20: nothing else is taken or made.
+    """
+    async with open_claims("m1", "m2") as world:
         await world.create(claim())
         await world.advance(3.0)
-        world.plane.fail_next("patch", "sandboxes", 500)
+        world.plane.fail_next(verb, "sandboxes", 500)
         extra = {"annotations": {"mine": "1"}}
         await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": extra}})
         status, reason, message = ready_of(world)
         assert (status, reason) == ("False", "ReconcilerError")
         assert message.startswith('Error seen: failed to patch sandbox metadata for claim "c": ')
         assert bound_name(world) == "m1"
+        assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+        assert world.find("sandboxes", "c") is None
         await world.advance(1.0)
         assert ready_of(world)[0] == "True"
         assert world.get("m1")["spec"]["podTemplate"]["metadata"]["annotations"]["mine"] == "1"

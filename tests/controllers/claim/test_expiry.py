@@ -71,6 +71,21 @@ async def test_a_retained_claim_is_marked_before_its_sandbox_goes() -> None:
         assert not [one for one in world.asked() if "claims" in one]
 
 
+async def test_the_sandbox_of_a_retained_claim_is_deleted_once() -> None:
+    """However long it takes to go, and however often its claim is looked at."""
+    async with open_claims("m1") as world:
+        await world.patch("sandboxes", "m1", {"metadata": {"finalizers": ["example.com/wait"]}})
+        await world.create(ends(10.0))
+        await world.advance(12.0)
+        for number in range(3):
+            await world.patch(CLAIMS, "c", {"metadata": {"labels": {"turn": f"{number}"}}})
+        assert bound_name(world) == "m1"
+        assert len(world.requests("delete", "sandboxes")) == 1
+        await world.patch("sandboxes", "m1", {"metadata": {"finalizers": None}})
+        await world.advance(1.0)
+        assert bound_name(world) == ""
+
+
 @pytest.mark.claim_case(99)
 async def test_a_sandbox_of_another_claim_outlives_the_expired_one() -> None:
     """Claim case 99: it is told that nothing was deleted, and nothing is named any more."""
@@ -100,6 +115,19 @@ async def test_a_sandbox_of_another_claim_outlives_the_expired_one() -> None:
         world.forget_requests()
         await world.advance(60.0)
         assert not [one for one in world.asked() if "claims" in one]
+
+
+@pytest.mark.claim_case(99)
+async def test_a_foreign_namesake_of_an_expired_claim_is_not_called_cleaned_up() -> None:
+    """Claim case 99: it stays, and the claim says so."""
+    async with open_claims(before=(sandbox("c"),)) as world:
+        await world.create(ends(5.0))
+        await world.advance(20.0)
+        _, reason, message = ready_of(world)
+        assert reason == "ClaimExpired"
+        assert message.startswith("Claim expired. sandbox not owned by this claim: ")
+        assert message.endswith("; deletion skipped.")
+        assert world.find("sandboxes", "c") is not None
 
 
 @pytest.mark.claim_case(99)
@@ -234,23 +262,15 @@ async def test_a_finished_claim_without_a_time_to_live_stays() -> None:
         assert bound_name(world) == "m1"
 
 
-@pytest.mark.claim_case(106)
-async def test_a_claim_born_expired_gets_nothing() -> None:
-    """Claim case 106: no Sandbox is made or taken."""
+@pytest.mark.claim_case(106, 107)
+async def test_a_claim_born_expired_gets_nothing_unless_it_has_a_new_future() -> None:
+    """Claim case 106: no Sandbox is made or taken; 107: expiry is not latched."""
     async with open_claims("m1") as world:
         await world.create(ends(0.0))
         await world.advance(1.0)
         assert ready_of(world) == EXPIRED
         assert world.find("sandboxes", "c") is None
         assert owner_of(world, "m1") == "SandboxWarmPool/pool"
-
-
-@pytest.mark.claim_case(107)
-async def test_an_expired_claim_with_a_new_future_is_served_again() -> None:
-    """Claim case 107: expiry is not latched."""
-    async with open_claims("m1") as world:
-        await world.create(ends(0.0))
-        await world.advance(1.0)
         await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownTime": at(600.0)}}})
         assert bound_name(world) == "m1"
         assert ready_of(world)[0] == "True"

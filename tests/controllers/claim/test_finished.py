@@ -102,13 +102,3 @@ async def test_an_edit_that_makes_no_sense_does_not_have_it_done_again(
         await world.advance(60.0)
         assert ready_of(world)[:2] == ("False", "PodSucceeded")
         assert bound_name(world) == ""
-
-
-async def test_unfinished_work_begins_again() -> None:
-    """A Sandbox that is deleted while its Pod runs is replaced."""
-    async with open_claims("m1", "m2") as world:
-        await world.create(claim())
-        assert bound_name(world) == "m1"
-        await world.delete("sandboxes", "m1")
-        await world.advance(3.0)
-        assert bound_name(world) == "m2"

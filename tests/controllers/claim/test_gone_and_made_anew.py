@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.builders import claim, placed, pool, template
 from tests.support.extensions import (
     bound_name,
@@ -17,64 +19,38 @@ from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS
 
 Json = dict[str, Any]
+UNMANAGED: Json = {"networkPolicyManagement": "Unmanaged"}
+ALLOWS: Json = {**UNMANAGED, "envVarsInjectionPolicy": "Allowed"}
 
 
-async def test_a_pool_made_again_unseen_wakes_its_claims() -> None:
-    """Delete and create of the pool fall into a gap of the watch; both are generation 1."""
-    forbids = template("strict")
-    allows = template("open", envVarsInjectionPolicy="Allowed")
-    async with open_pools(forbids, allows) as world:
-        await world.create(pool(template="strict"))
-        await world.create(claim(env=[{"name": "A", "value": "1"}]))
-        await world.advance(3.0)
-        assert ready_of(world)[1] == "EnvVarsInjectionRejected"
-        for verb in ("list", "watch"):
-            world.plane.fail_next(verb, "sandboxwarmpools", 503, times=6)
-        await world.cut_watches()
-        world.plane.store.delete(POOLS, NS, "pool", grace_s=0)
-        world.plane.store.create(pool(template="open"))
-        await world.recover()
-        await world.advance(120.0)
-        assert bound_name(world) == "c"
-
-
-async def test_a_template_made_again_unseen_wakes_its_claims() -> None:
-    """The same of the template."""
-    async with open_pools(template("tpl", networkPolicyManagement="Unmanaged")) as world:
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("kind", [POOLS, TEMPLATES])
+async def test_a_pool_or_a_template_that_is_made_anew_wakes_its_claims(
+    kind: str,
+    is_seen: bool,  # noqa: FBT001
+) -> None:
+    """Also if its end and the new one, both of generation 1, fall into a gap of the watch."""
+    async with open_pools(template(**UNMANAGED), template("open", **ALLOWS)) as world:
         await world.create(pool())
         await world.create(claim(env=[{"name": "A", "value": "1"}]))
         await world.advance(3.0)
         assert ready_of(world)[1] == "EnvVarsInjectionRejected"
-        for verb in ("list", "watch"):
-            world.plane.fail_next(verb, "sandboxtemplates", 503, times=6)
-        await world.cut_watches()
-        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        world.plane.store.create(
-            template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-        )
-        await world.recover()
-        await world.advance(120.0)
-        assert bound_name(world) == "c"
-
-
-async def test_a_template_made_again_in_sight_wakes_its_claims() -> None:
-    """As of one that is made anew in a gap of the watch."""
-    async with open_pools(template("tpl", networkPolicyManagement="Unmanaged")) as world:
-        await world.create(pool())
-        await world.create(claim(env=[{"name": "A", "value": "1"}]))
-        await world.advance(3.0)
-        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        world.plane.store.create(
-            template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-        )
+        if not is_seen:
+            for verb in ("list", "watch"):
+                world.plane.fail_next(verb, kind.partition(".")[0], 503, times=6)
+            await world.cut_watches()
+        again = pool(template="open") if kind == POOLS else template(**ALLOWS)
+        world.plane.store.delete(kind, NS, again["metadata"]["name"], grace_s=0)
+        world.plane.store.create(again)
+        if not is_seen:
+            await world.recover()
         await world.advance(120.0)
         assert bound_name(world) == "c"
 
 
 async def test_an_annotation_of_a_sandbox_that_is_gone_is_not_written() -> None:
     """The annotation that names m1 waits; m1 goes, and the claim starts cold."""
-    unmanaged = placed(networkPolicyManagement="Unmanaged")
-    async with open_claims("m1", templates=(unmanaged,)) as world:
+    async with open_claims("m1", templates=(placed(**UNMANAGED),)) as world:
         world.plane.fail_next("patch", "sandboxclaims", 500, times=11)
         await world.create(claim())
         assert bound_name(world) == "m1"
@@ -109,9 +85,7 @@ async def test_a_claim_that_lost_its_sandbox_is_woken_by_the_policy_it_waits_for
 
 async def test_a_refused_claim_that_lost_its_sandbox_is_woken_by_its_pool() -> None:
     """Refused by the template, it still names the Sandbox that is gone; the pool changes."""
-    allows = template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-    other = template("other", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-    async with open_pools(allows, other) as world:
+    async with open_pools(template(**ALLOWS), template("other", **ALLOWS)) as world:
         await world.create(pool())
         await world.create(claim(env=[{"name": "A", "value": "1"}]))
         await world.advance(3.0)
@@ -125,38 +99,27 @@ async def test_a_refused_claim_that_lost_its_sandbox_is_woken_by_its_pool() -> N
         assert world.find(SANDBOXES, "c") is not None
 
 
-async def test_a_claim_that_lost_its_sandbox_is_woken_by_a_member() -> None:
-    """The template is gone, so it cannot start cold; a member becomes Ready."""
-    unmanaged = placed(networkPolicyManagement="Unmanaged")
-    async with open_pools(unmanaged) as world:
+@pytest.mark.parametrize("had_one", [True, False])
+async def test_a_claim_that_cannot_start_cold_is_woken_by_a_member(
+    had_one: bool,  # noqa: FBT001
+) -> None:
+    """The template is gone, and a member becomes Ready: for a claim that lost its Sandbox, too."""
+    async with open_pools(placed(**UNMANAGED)) as world:
         await world.create(pool(replicas=1))
         await world.advance(3.0)
         (first,) = member_names(world)
-        await world.run_pod(first)
-        await world.advance(3.0)
-        await world.create(claim())
-        assert bound_name(world) == first
-        await world.advance(3.0)
-        (second,) = member_names(world)
-        await world.advance(3.0)
-        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        await world.delete(SANDBOXES, first)
-        await world.advance(5.0)
-        assert ready_of(world)[1] == "TemplateNotFound"
-        await world.run_pod(second)
-        await world.advance(10.0)
-        assert bound_name(world) == second
-
-
-async def test_a_new_claim_is_woken_by_a_member() -> None:
-    """As one that never had a Sandbox is."""
-    unmanaged = placed(networkPolicyManagement="Unmanaged")
-    async with open_pools(unmanaged) as world:
-        await world.create(pool(replicas=1))
-        await world.advance(3.0)
+        if had_one:
+            await world.run_pod(first)
+            await world.advance(3.0)
+            await world.create(claim())
+            assert bound_name(world) == first
+            await world.advance(6.0)
         (second,) = member_names(world)
         world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        await world.create(claim())
+        if had_one:
+            await world.delete(SANDBOXES, first)
+        else:
+            await world.create(claim())
         await world.advance(5.0)
         assert ready_of(world)[1] == "TemplateNotFound"
         await world.run_pod(second)

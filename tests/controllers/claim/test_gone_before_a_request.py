@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.request import Target
 from tests.support.builders import claim
 from tests.support.extensions import (
+    add_member,
     bound_name,
+    claim_reconciles,
     failed_claim_reconciles,
     open_claims,
     owner_of,
@@ -22,29 +25,40 @@ Json = dict[str, Any]
 RECREATE: Json = {"updateStrategy": {"type": "Recreate"}}
 
 
-def delete(world: World, name: str) -> None:
-    """Delete a Sandbox at once."""
+FATES = pytest.mark.parametrize("is_made_anew", [False, True])
+
+
+def delete(world: World, name: str, *, is_made_anew: bool = False) -> None:
+    """Delete a Sandbox at once; another member may get its name."""
     world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
+    if is_made_anew:
+        add_member(world.plane, name)
 
 
-async def test_a_member_that_goes_while_its_template_is_compared_is_passed_over() -> None:
+@FATES
+async def test_a_member_that_goes_while_its_template_is_compared_is_passed_over(
+    *, is_made_anew: bool
+) -> None:
     """It has no stamp, so the whole member is read; the claim gets the next one."""
     async with open_claims("m1", "m2", pool_spec=RECREATE) as world:
         for name in ("m1", "m2"):
             await world.patch("sandboxes", name, {"metadata": {"labels": {TEMPLATE_HASH: None}}})
         await world.advance(2.0)
-        world.meanwhile("get", "sandboxes", lambda: delete(world, "m1"))
+        world.meanwhile("get", "sandboxes", lambda: delete(world, "m1", is_made_anew=is_made_anew))
         await world.create(claim())
         assert bound_name(world) == "m2"
         assert ready_of(world)[0] == "True"
         assert not failed_claim_reconciles(world)
 
 
-async def test_a_member_that_goes_after_it_was_refused_is_passed_over() -> None:
+@FATES
+async def test_a_member_that_goes_after_it_was_refused_is_passed_over(
+    *, is_made_anew: bool
+) -> None:
     """Whoever wrote to it before our patch deletes it before our look."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxes", 409)
-        world.meanwhile("get", "sandboxes", lambda: delete(world, "m1"))
+        world.meanwhile("get", "sandboxes", lambda: delete(world, "m1", is_made_anew=is_made_anew))
         await world.create(claim())
         assert bound_name(world) == "m2"
         assert ready_of(world)[0] == "True"
@@ -113,29 +127,39 @@ async def test_a_sandbox_that_had_the_name_and_goes_is_replaced_soon() -> None:
         assert bound_name(world) == "c"
 
 
-async def test_a_claim_that_goes_while_it_is_read_anew_is_let_go_of() -> None:
+@pytest.mark.parametrize("finalizers", [[], ["example.com/hold"]])
+async def test_a_claim_that_goes_while_it_is_read_anew_is_let_go_of(finalizers: list[str]) -> None:
     """Its spec had become unreadable. Nothing is made for it, and nothing fails."""
     async with open_claims(replicas=0) as world:
-        await world.create(claim(pool="missing"))
+        metadata = {"finalizers": finalizers}
+        await world.create(claim(pool="missing", metadata=metadata))
         held = world.plane.hold("get", "sandboxclaims", answers=False)
-        world.plane.store.plant({**claim(), "spec": {"warmPoolRef": 7}})
+        world.plane.store.plant({**claim(metadata=metadata), "spec": {"warmPoolRef": 7}})
         await world.until(lambda: held.waiting)
+        if finalizers:
+            mended = {"spec": {"warmPoolRef": {"name": "pool"}}}
+            world.plane.store.patch(CLAIMS, NS, "c", mended)
         world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
         held.release()
         await world.settle()
         await world.advance(60.0)
         assert not failed_claim_reconciles(world)
         assert not world.requests("create", "sandboxes")
-        assert not world.controller.activity().cached["sandboxclaims"]
+        assert world.controller.activity().cached["sandboxclaims"] == len(finalizers)
 
 
-async def test_a_binding_that_others_always_overtake_is_tried_again_later() -> None:
-    """Five conflicts in one reconcile end it; the next one completes what this one began."""
+@pytest.mark.parametrize(("code", "tries"), [(409, 5), (422, 2)])
+async def test_a_binding_that_is_always_refused_is_tried_again_later(code: int, tries: int) -> None:
+    """Five conflicts in one reconcile end it; the next one completes what this one began.
+
+    What is refused for its content is not sent again.
+    """
     async with open_claims("m1", "m2") as world:
-        world.plane.fail_next("patch", "sandboxclaims/status", 409, times=5)
+        world.plane.fail_next("patch", "sandboxclaims/status", code, times=tries)
         world.plane.store.create(claim())
         await world.until(lambda: failed_claim_reconciles(world))
-        assert len([1 for one in world.requests("patch", "sandboxclaims") if one.code == 409]) == 5
+        sent = [one for one in world.requests("patch", "sandboxclaims") if one.code == code]
+        assert len(sent) == tries
         assert bound_name(world) == ""
         await world.advance(10.0)
         assert bound_name(world) == "m1"
@@ -164,15 +188,24 @@ async def test_a_pod_that_goes_while_the_sandboxs_own_write_is_under_way_is_not_
         assert ready_of(world)[0] == "True"
 
 
+@pytest.mark.claim_case(63, 81)
 @pytest.mark.parametrize("number", [1, 2])
 async def test_members_that_are_gone_when_they_are_taken_are_passed_over(number: int) -> None:
-    """However many: the claim gets the first that is there, or one of its own."""
+    """Claim case 81: each costs one write more; the next is taken in the same reconcile."""
     names = ("m1", "m2", "m3")
-    async with open_claims(*names, pool_spec={}) as world:
-        gone = names[:number]
-        world.plane.fail_next(
-            "patch", "sandboxes", 404, times=10, match=lambda target: target.name in gone
-        )
+    async with open_claims(*names) as world:
+        going = list(names[:number])
+
+        def end(target: Target) -> bool:
+            if target.name in going:
+                going.remove(target.name)
+                delete(world, target.name)
+            return False
+
+        world.plane.fail_next("patch", "sandboxes", 500, match=end)
         await world.create(claim())
         assert bound_name(world) == names[number]
         assert ready_of(world)[0] == "True"
+        sent = [one.name for one in world.requests("patch", "sandboxes") if not one.subresource]
+        assert sent == list(names[: number + 1])
+        assert claim_reconciles(world) == 1

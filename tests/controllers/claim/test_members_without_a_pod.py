@@ -15,7 +15,7 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import CLAIMS
-from tests.support.world import NS, World, pod_conditions
+from tests.support.world import NS, World, condition, pod_conditions
 
 
 def readiness_told(world: World) -> list[str]:
@@ -60,14 +60,22 @@ async def test_no_claim_is_ready_with_a_pod_that_is_gone_or_going(grace_s: int) 
             assert "False" in told
 
 
+@pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-async def test_a_member_whose_pod_has_ended_is_not_handed_out(phase: str) -> None:
+async def test_a_member_whose_pod_has_ended_is_not_handed_out(
+    phase: str,
+    is_told: bool,  # noqa: FBT001
+) -> None:
     """Also before its status says so: the claim would be told of that end, for good."""
     async with open_claims("m1") as world:
         # The pool would replace it at once.
         world.plane.fail_next("delete", "sandboxes", 500, times=1000)
         held = world.plane.hold("patch", "sandboxes/status", answers=False)
+        if is_told:
+            held.release()
         await world.pod_status("m1", phase=phase, conditions=pod_conditions(ready=False))
+        await world.advance(3.0)
+        assert (condition(world.get("m1"), "Ready")["reason"] == f"Pod{phase}") is is_told
         await world.create(claim())
         held.release()
         await world.advance(10.0)

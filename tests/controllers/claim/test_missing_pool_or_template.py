@@ -9,7 +9,7 @@ import pytest
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
 from lean_sandbox.local.direct import StoredChange
 from tests.support.builders import claim, pool, template
-from tests.support.extensions import bound_name, get_claim, open_claims, open_pools, ready_of
+from tests.support.extensions import bound_name, open_claims, open_pools, ready_of
 from tests.support.names import CLAIMS, POOLS, TEMPLATES
 from tests.support.volumes import volume
 from tests.support.world import CONTROLLER, NS, World, condition
@@ -28,18 +28,24 @@ def looks(world: World, resource: str = SANDBOXWARMPOOLS.plural) -> int:
     return len(world.requests("get", resource))
 
 
-async def test_many_claims_for_one_missing_pool_cost_few_gets() -> None:
-    """300 claims, each told; the pool is not looked for again, and serves them when it comes."""
-    async with open_claims() as world:
-        for number in range(300):
-            world.plane.store.create(claim(f"c{number}", pool="nope"))
+@pytest.mark.parametrize("lack", [POOLS, TEMPLATES])
+async def test_many_claims_for_what_is_missing_cost_few_gets(lack: str) -> None:
+    """Each is told; it is not looked for again, and serves them when it comes."""
+    names = [f"c{number}" for number in range(100)]
+    comes = pool("nope") if lack == POOLS else template()
+    async with open_claims(templates=() if lack == TEMPLATES else None) as world:
+        for name in names:
+            world.plane.store.create(claim(name, pool="nope" if lack == POOLS else "pool"))
         await world.settle()
         await world.advance(5.0)
-        assert all(ready_of(world, f"c{number}") == MISSING for number in range(0, 300, 30))
-        assert looks(world) <= 5
+        reason = "WarmPoolNotFound" if lack == POOLS else "TemplateNotFound"
+        assert {ready_of(world, name)[1] for name in names} == {reason}
+        assert looks(world, lack.partition(".")[0]) <= 5
         world.forget_requests()
         await world.advance(600.0)
-        assert looks(world) <= 2
+        assert looks(world, lack.partition(".")[0]) <= 2
+        await world.create(comes)
+        assert all(bound_name(world, name) for name in names)
 
 
 ASKED: dict[str, Json] = {
@@ -84,16 +90,6 @@ async def test_a_claim_that_lost_its_sandbox_and_its_pool_costs_no_request(lack:
         world.forget_requests()
         await world.advance(600.0)
         assert looks(world, "sandboxclaims") == 0
-
-
-async def test_claims_are_served_when_the_pool_comes() -> None:
-    """However many were told that it is missing."""
-    async with open_claims() as world:
-        for number in range(30):
-            world.plane.store.create(claim(f"c{number}", pool="nope"))
-        await world.advance(5.0)
-        await world.create(pool("nope"))
-        assert all(bound_name(world, f"c{number}") for number in range(30))
 
 
 async def test_a_claim_is_told_only_what_was_looked_for_after_it_came() -> None:
@@ -150,20 +146,6 @@ async def test_names_are_looked_for_by_namespace() -> None:
         assert told["reason"] == "WarmPoolNotFound"
         asked = world.plane.audit.select(user=CONTROLLER, verb="get", namespace=NS)
         assert [one.name for one in asked if one.resource == "sandboxwarmpools"] == ["nope"]
-
-
-async def test_many_claims_for_one_missing_template_cost_few_gets() -> None:
-    """The template of a pool is looked for once as well, and wakes the claims when it comes."""
-    async with open_claims(templates=()) as world:
-        for number in range(60):
-            world.plane.store.create(claim(f"c{number}"))
-        await world.settle()
-        await world.advance(5.0)
-        reasons = {condition(get_claim(world, f"c{n}"), "Ready")["reason"] for n in range(60)}
-        assert reasons == {"TemplateNotFound"}
-        assert looks(world, "sandboxtemplates") <= 5
-        await world.create(template())
-        assert all(bound_name(world, f"c{number}") for number in range(60))
 
 
 async def test_an_old_absence_is_not_believed_of_a_template_that_a_pool_is_pointed_at() -> None:

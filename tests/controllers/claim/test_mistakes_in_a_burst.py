@@ -16,7 +16,7 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import ANNOTATION, CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, condition, write_pod_status
 
 Json = dict[str, Any]
@@ -176,7 +176,9 @@ async def test_owner_references_edited_by_hand_end_in_one_owner_or_none(how: str
         await world.patch("sandboxes", "m1", {"metadata": {"ownerReferences": edited}})
         await world.advance(5.0)
         assert world.get("m1")["metadata"].get("ownerReferences", []) == edited
-        assert bound_name(world) == ("m1" if how == "a second one" else "m2")
+        has = "m1" if how == "a second one" else "m2"
+        assert bound_name(world) == has
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == has
         assert ready_of(world)[0] == "True"
         world.forget_requests()
         await world.patch(CLAIMS, "c", {"metadata": {"labels": {"touched": "1"}}})

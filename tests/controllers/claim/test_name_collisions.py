@@ -25,7 +25,10 @@ Json = dict[str, Any]
 
 @pytest.mark.claim_case(8)
 async def test_a_sandbox_of_the_claims_name_is_not_taken_from_nobody() -> None:
-    """Claim case 8: ReconcilerError with the way out, and the Sandbox is left as it is."""
+    """Claim case 8: ReconcilerError with the way out, and the Sandbox is left as it is.
+
+    A name that its user frees is taken soon, however long that takes him.
+    """
     async with open_claims(before=(sandbox("c"),)) as world:
         await world.create(claim())
         assert ready_of(world)[1] == "ReconcilerError"
@@ -34,6 +37,7 @@ async def test_a_sandbox_of_the_claims_name_is_not_taken_from_nobody() -> None:
             " claim name or delete the sandbox manually"
         )
         assert "ownerReferences" not in world.get("c")["metadata"]
+        await world.advance(400.0)
         await world.delete("sandboxes", "c")
         await world.advance(10.0)
         assert owner_of(world, "c") == "SandboxClaim/c"

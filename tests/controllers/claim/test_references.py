@@ -75,21 +75,32 @@ async def test_a_reference_to_a_member_of_another_pool_is_removed() -> None:
 
 
 @pytest.mark.claim_case(92)
-async def test_a_reference_to_nothing_is_removed_and_a_member_taken() -> None:
-    """Claim case 92: in the same reconcile."""
-    async with open_claims("m1") as world:
-        await world.create(claim(metadata={"annotations": {ANNOTATION: "gone"}}))
-        assert bound_name(world) == "m1"
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+@pytest.mark.parametrize("members", [("m1",), ()])
+async def test_a_reference_to_nothing_is_removed(where: str, members: tuple[str, ...]) -> None:
+    """Claim case 92: in the same reconcile the claim takes a member or starts cold.
+
+    Of one that starts cold no annotation says that its Sandbox came from a pool.
+    """
+    async with open_claims(*members) as world:
+        await world.create(claim(metadata={where: {ANNOTATION: "gone"}}))
         assert claim_reconciles(world) == 1
+        assert bound_name(world) == ("m1" if members else "c")
+        await run_members(world, bound_name(world))
+        await world.advance(5.0)
+        held = get_claim(world)["metadata"]
+        assert held["annotations"].get(ANNOTATION) == ("m1" if members else None)
+        assert ANNOTATION not in held.get("labels", {})
 
 
 @pytest.mark.claim_case(93)
-async def test_a_label_of_older_days_becomes_the_annotation() -> None:
+@pytest.mark.parametrize("noted", [None, "m1"])
+async def test_a_label_of_older_days_becomes_the_annotation(noted: str | None) -> None:
     """Claim case 93: it names the claim's own Sandbox: annotation set, label removed, one patch."""
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)
-        old = {"labels": {ANNOTATION: "m1"}, "annotations": {ANNOTATION: None}}
+        old = {"labels": {ANNOTATION: "m1"}, "annotations": {ANNOTATION: noted}}
         world.forget_requests()
         await world.patch(CLAIMS, "c", {"metadata": old})
         await world.advance(3.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import claim, placed
-from tests.support.extensions import bound_name, get_claim, open_claims, owner_of, ready_of
+from tests.support.extensions import bound_name, open_claims, owner_of, ready_of
 from tests.support.names import ANNOTATION, CLAIM_UID, SANDBOXES
 from tests.support.world import NS, World
 
@@ -88,22 +88,30 @@ async def test_one_that_was_nobodys_is_left_alone(name: str) -> None:
             assert bound_name(world) == "m2"
 
 
-async def test_one_that_has_another_owner_by_now_is_not_taken() -> None:
-    """The patch is guarded by the version at which it had none."""
+@pytest.mark.parametrize(("verb", "is_going"), [("patch", False), ("get", False), ("get", True)])
+async def test_one_that_has_another_owner_by_now_or_goes_is_not_taken(
+    verb: str,
+    is_going: bool,  # noqa: FBT001
+) -> None:
+    """It is looked at first, and the patch is guarded by the version that was seen."""
     async with open_claims(replicas=0) as world:
+        store = world.plane.store
         held = world.plane.hold_events("sandboxclaims")
         uid = await made(world)
         restore(world, "c", {CLAIM_UID: uid})
+        store.patch(SANDBOXES, NS, "c", {"metadata": {"finalizers": ["example.com/hold"]}})
         await world.moments(300)
-        owner = {**world.foreign_owner(), "controller": True}
-        world.meanwhile(
-            "patch",
-            "sandboxes",
-            lambda: world.plane.store.patch(
-                SANDBOXES, NS, "c", {"metadata": {"ownerReferences": [owner]}}
-            ),
-        )
+        owners = [world.foreign_owner()]
+
+        def change() -> None:
+            if is_going:
+                store.delete(SANDBOXES, NS, "c")
+            else:
+                store.patch(SANDBOXES, NS, "c", {"metadata": {"ownerReferences": owners}})
+
+        world.meanwhile(verb, "sandboxes", change)
         held.release()
         await world.settle()
-        assert owner_of(world, "c") == "Deployment/web"
-        assert get_claim(world).get("status", {}).get("sandbox", {}).get("name", "") == ""
+        stored = world.get("c")["metadata"]
+        assert stored.get("ownerReferences", []) == ([] if is_going else owners)
+        assert bound_name(world) == ""

@@ -10,6 +10,8 @@ from tests.support.builders import claim, template
 from tests.support.extensions import (
     BIND,
     bound_name,
+    change_pool,
+    change_template,
     get_claim,
     get_object,
     member_names,
@@ -110,26 +112,18 @@ async def test_without_the_template_nobody_is_taken_and_nobody_is_lost() -> None
         assert world.find("sandboxes", "c") is None
 
 
-async def test_a_member_that_fits_again_is_handed_out() -> None:
-    """A claim found it stale; then its template is as it was, before its pool could replace it."""
+@pytest.mark.parametrize("kind", [TEMPLATES, POOLS])
+async def test_a_member_that_was_found_stale_is_handed_out_once_it_is_good_again(kind: str) -> None:
+    """Its template is as it was, before its pool could replace it, or its pool keeps such."""
     async with open_claims("m1", pool_spec=RECREATE) as world:
-        spec = get_object(world, TEMPLATES, "tpl")["spec"]["podTemplate"]["spec"]
+        spec = get_object(world, TEMPLATES, "tpl")["spec"]
         world.plane.fail_next("delete", "sandboxes", 500, times=1000)
         await world.patch(TEMPLATES, "tpl", {"spec": NEWER})
         await world.create(claim("c1"))
         assert bound_name(world, "c1") == "c1"
-        await world.patch(TEMPLATES, "tpl", {"spec": {"podTemplate": {"spec": spec}}})
-        await world.create(claim("c2"))
-        assert bound_name(world, "c2") == "m1"
-
-
-async def test_a_stale_member_is_handed_out_once_its_pool_keeps_such() -> None:
-    """A claim found it stale; then the strategy of its pool is to keep what is stale."""
-    async with open_claims("m1", pool_spec=RECREATE) as world:
-        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
-        await world.patch(TEMPLATES, "tpl", {"spec": NEWER})
-        await world.create(claim("c1"))
-        assert bound_name(world, "c1") == "c1"
-        await world.patch(POOLS, "pool", {"spec": {"updateStrategy": {"type": "OnReplenish"}}})
+        if kind == TEMPLATES:
+            await change_template(world, {"podTemplate": {"spec": spec["podTemplate"]["spec"]}})
+        else:
+            await change_pool(world, {"updateStrategy": {"type": "OnReplenish"}})
         await world.create(claim("c2"))
         assert bound_name(world, "c2") == "m1"

@@ -86,21 +86,6 @@ async def test_an_edit_of_the_claim_reaches_a_suspended_sandbox() -> None:
         assert ready_of(world)[0] == "True"
 
 
-async def test_name_addresses_and_readiness_come_in_one_write() -> None:
-    """Law: no state of a warm claim is ever stored that is Ready without a name, or the reverse."""
-    async with open_claims("m1") as world:
-        await world.create(claim())
-        await world.advance(5.0)
-        patches = [
-            one for one in world.requests("patch", "sandboxclaims") if one.subresource == "status"
-        ]
-        assert len(patches) == 1
-        status = get_claim(world)["status"]
-        assert status["sandbox"]["name"] == "m1"
-        assert status["sandbox"]["podIPs"]
-        assert condition(get_claim(world), "Ready")["status"] == "True"
-
-
 async def test_of_a_sandbox_on_its_way_out_a_claim_says_what_it_says() -> None:
     """Law: also once somebody else has written its status, which its own controller reads no more.
 

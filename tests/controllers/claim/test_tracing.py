@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import claim
-from tests.support.extensions import bound_name, open_claims
+from tests.support.extensions import bound_name, get_claim, open_claims
 from tests.support.spans import CONTEXT, Spans
 from tests.support.world import World
 
@@ -45,12 +45,14 @@ async def test_without_a_creator_the_span_has_no_attribute() -> None:
 
 
 async def test_a_span_goes_on_with_the_trace_of_the_client() -> None:
-    """Law (claims, 8.4): the claim's annotation is the parent, and reaches the Sandbox as it is."""
+    """Law (claims, 8.4): the claim's annotation is the parent, and stays as it is."""
     spans = Spans()
     async with open_claims("m1", tracing=spans) as world:
         await world.create(claim(metadata={"annotations": {TRACE: CONTEXT}}))
         assert {parent for _, parent in of_claims(spans)} == {CONTEXT}
         assert spans.ended.count("ReconcileSandboxClaim") == len(of_claims(spans))
+        await world.advance(2.0)
+        assert get_claim(world)["metadata"]["annotations"][TRACE] == CONTEXT
 
 
 async def test_tracing_costs_a_claim_no_request() -> None:

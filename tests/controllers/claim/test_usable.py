@@ -97,15 +97,6 @@ async def test_a_pod_that_already_is_as_asked_is_not_written_again() -> None:
         assert world.writes()["patch pods"] == 1
 
 
-async def test_a_template_that_lets_its_pods_be_evicted_is_obeyed() -> None:
-    """Its mark is no sign of a free member, and stays."""
-    given = template(metadata={"annotations": {SAFE_TO_EVICT: "true"}})
-    async with open_claims("m1", templates=(given,)) as world:
-        await world.create(claim())
-        assert is_ready(world)
-        assert world.pod("m1")["metadata"]["annotations"][SAFE_TO_EVICT] == "true"
-
-
 @pytest.mark.parametrize("code", [429, 500])
 @pytest.mark.parametrize("spec", WANTED)
 async def test_a_pod_that_cannot_be_written_is_what_the_claim_says(code: int, spec: Json) -> None:

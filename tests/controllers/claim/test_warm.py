@@ -33,7 +33,7 @@ from tests.support.names import (
     LAUNCH_TYPE,
     POOLS,
     REF_HASH,
-    SANDBOXES,
+    TEMPLATES,
     WARM_POOL,
 )
 from tests.support.world import NS, condition
@@ -123,79 +123,36 @@ async def test_a_bound_sandbox_keeps_no_record_of_fields_but_that_of_an_apply(
         assert bool(managers) is (operation == "Apply")
 
 
-async def test_a_write_of_others_to_a_bound_sandbox_costs_one_get() -> None:
-    """Nothing shows who has written what, so its status may be theirs: it is fetched."""
-    async with open_claims("m1") as world:
-        await world.create(claim())
-        await world.advance(30.0)
-        for number in range(3):
-            world.forget_requests()
-            await world.patch(SANDBOXES, "m1", {"metadata": {"annotations": {"note": f"{number}"}}})
-            await world.advance(5.0)
-            assert world.asked(events=True) == {"get sandboxes": 1}
-
-
 @pytest.mark.claim_case(67)
-async def test_the_pools_leave_to_evict_ends_with_adoption() -> None:
-    """Claim case 67: the annotation that the pool added is gone from the Pod template."""
-    async with open_claims("m1") as world:
+@pytest.mark.parametrize("said", [None, "false", "true"])
+async def test_of_leave_to_evict_the_templates_word_alone_stays(said: str | None) -> None:
+    """Claim case 67: what the pool added to the Pod and its template ends with adoption."""
+    metadata = {"annotations": {SAFE_TO_EVICT: said}} if said is not None else None
+    async with open_claims("m1", templates=(template(metadata=metadata),)) as world:
         await world.create(claim())
-        held = world.get("m1")["spec"]["podTemplate"].get("metadata", {}).get("annotations", {})
-        assert SAFE_TO_EVICT not in held
+        pod_template = world.get("m1")["spec"]["podTemplate"]
+        for held in (pod_template.get("metadata", {}), world.pod("m1")["metadata"]):
+            assert held.get("annotations", {}).get(SAFE_TO_EVICT) == said
 
 
-@pytest.mark.claim_case(67)
-async def test_the_templates_word_on_eviction_stays() -> None:
-    """Claim case 67: what the template says is kept through adoption."""
-    kept = template(metadata={"annotations": {SAFE_TO_EVICT: "false"}})
-    async with open_claims("m1", templates=(kept,)) as world:
-        await world.create(claim())
-        held = world.get("m1")["spec"]["podTemplate"]["metadata"]["annotations"]
-        assert held[SAFE_TO_EVICT] == "false"
-
-
-@pytest.mark.claim_case(68)
-async def test_foreign_annotations_of_a_member_stay() -> None:
-    """Claim case 68: only what belongs to the pool is taken away."""
-    async with open_claims("m1") as world:
-        await world.patch("sandboxes", "m1", {"metadata": {"annotations": {"x/y": "z"}}})
-        await world.create(claim())
-        assert bound_name(world) == "m1"
-        assert world.get("m1")["metadata"]["annotations"]["x/y"] == "z"
-
-
-@pytest.mark.claim_case(14, 69)
+@pytest.mark.claim_case(14, 68, 69)
 async def test_the_claims_maker_and_trace_come_along() -> None:
-    """Claim case 69: created-by is the claim's; the trace context is copied as it stands."""
+    """Claim case 69: created-by is the claim's; the trace context is copied as it stands.
+
+    68: foreign annotations of the member stay.
+    """
     metadata = {
         "labels": {"agents.x-k8s.io/created-by": "go-client"},
         "annotations": {"opentelemetry.io/trace-context": '{"traceparent":"00-1"}'},
     }
     async with open_claims("m1") as world:
+        await world.patch("sandboxes", "m1", {"metadata": {"annotations": {"x/y": "z"}}})
         await world.create(claim(metadata=metadata))
         held = world.get("m1")["metadata"]
+        assert held["annotations"]["x/y"] == "z"
         assert held["labels"]["agents.x-k8s.io/created-by"] == "go-client"
         trace = held["annotations"]["opentelemetry.io/trace-context"]
         assert trace == '{"traceparent":"00-1"}'
-
-
-@pytest.mark.claim_case(69)
-async def test_a_trace_reaches_a_member_that_had_no_annotation() -> None:
-    """Claim case 69: a member that was made by hand may have none; it is bound all the same."""
-
-    def strip(body: Json) -> None:
-        del body["metadata"]["annotations"]
-
-    def furnish(plane: ControlPlane) -> None:
-        add_member(plane, "m1", change=strip)
-
-    trace = {"opentelemetry.io/trace-context": '{"traceparent":"00-1"}'}
-    async with open_claims(replicas=1, prepare=furnish) as world:
-        await run_members(world, "m1")
-        await world.advance(2.0)
-        await world.create(claim(metadata={"annotations": trace}))
-        assert bound_name(world) == "m1"
-        assert world.get("m1")["metadata"]["annotations"] == trace
 
 
 @pytest.mark.claim_case(70)
@@ -222,8 +179,14 @@ async def test_a_member_of_the_former_template_follows_the_pool_to_the_new_one()
 
 
 @pytest.mark.claim_case(71)
-async def test_an_empty_template_hash_is_filled_by_the_patch_of_the_adoption() -> None:
-    """Claim case 71: an adoption keeps the hash of a member, and fills one that is empty."""
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_an_empty_template_hash_is_filled_by_the_patch_of_the_adoption(
+    *, is_known: bool
+) -> None:
+    """Claim case 71: an adoption keeps the hash of a member, and fills one that is empty.
+
+    Without a template it stays empty.
+    """
 
     def empty(body: Json) -> None:
         body["metadata"]["labels"][REF_HASH] = ""
@@ -234,9 +197,12 @@ async def test_an_empty_template_hash_is_filled_by_the_patch_of_the_adoption() -
     async with open_claims(replicas=1, prepare=more) as world:
         await run_members(world, "m1")
         await world.advance(2.0)
+        if not is_known:
+            await world.delete(TEMPLATES, "tpl")
         await world.create(claim())
         assert bound_name(world) == "m1"
-        assert world.get("m1")["metadata"]["labels"][REF_HASH] == name_hash("tpl")
+        expected = name_hash("tpl") if is_known else ""
+        assert world.get("m1")["metadata"]["labels"][REF_HASH] == expected
         assert writes_in_order(world).count("patch sandboxes") == 1
 
 
@@ -259,11 +225,16 @@ async def test_more_claims_than_members_start_cold_one_owner_each() -> None:
 
 @pytest.mark.claim_case(73)
 async def test_without_observability_only_the_time_of_first_observation_is_missing() -> None:
-    """Claim case 73: one annotation patch all the same, and no Event when those are off too."""
+    """Claim case 73: one annotation patch all the same, and no Event when those are off too.
+
+    A refused claim gets none.
+    """
     off: Json = {"disable_claim_observability_annotations": True, "disable_claim_events": True}
     async with open_claims("m1", **off) as world:
         await world.create(claim())
-        await world.advance(3.0)
+        await world.create(claim("refused", additionalPodMetadata={"labels": {"plain": "x"}}))
+        await world.advance(60.0)
+        assert "annotations" not in get_claim(world, "refused")["metadata"]
         held = get_claim(world)["metadata"]["annotations"]
         assert set(held) == {ANNOTATION, "agents.x-k8s.io/claim-first-ready-at"}
         assert events_of(world) == []
@@ -271,10 +242,13 @@ async def test_without_observability_only_the_time_of_first_observation_is_missi
 
 @pytest.mark.claim_case(74)
 async def test_all_annotations_come_in_one_patch_and_leave_others_alone() -> None:
-    """Claim case 74: first observed, first ready, and the Sandbox; the user's survive."""
+    """Claim case 74: first observed, first ready, and the Sandbox; the user's survive.
+
+    They come beside the status: who reads the claim when it is ready finds them.
+    """
     async with open_claims("m1") as world:
         await world.create(claim(metadata={"annotations": {"x/y": "z"}}))
-        await world.advance(3.0)
+        assert ready_of(world)[0] == "True"
         held = get_claim(world)["metadata"]["annotations"]
         assert held == {
             "x/y": "z",
@@ -282,6 +256,7 @@ async def test_all_annotations_come_in_one_patch_and_leave_others_alone() -> Non
             "agents.x-k8s.io/claim-first-ready-at": EPOCH_PLUS_2,
             "agents.x-k8s.io/controller-first-observed-at": EPOCH_PLUS_2,
         }
+        await world.advance(60.0)
         assert writes_in_order(world).count("patch sandboxclaims") == 1
 
 

@@ -26,16 +26,7 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import (
-    ANNOTATION,
-    CLAIMS,
-    CREATED_BY,
-    POOLS,
-    REF_HASH,
-    SANDBOXES,
-    TEMPLATES,
-    WARM_POOL,
-)
+from tests.support.names import ANNOTATION, CLAIMS, CREATED_BY, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, condition, pod_conditions, write_pod_status
 
 Json = dict[str, Any]
@@ -263,17 +254,6 @@ async def test_members_are_known_from_their_creation_to_their_end() -> None:
 
 
 @pytest.mark.claim_case(121)
-async def test_the_node_of_a_member_counts_as_soon_as_it_has_one() -> None:
-    """Claim case 121: m1 is alone on its node; m2 and m3 share one and are preferred."""
-    async with open_claims("m1", "m2", "m3", ready=False) as world:
-        await run_members(world, "m1", "m2", "m3", nodes={"m1": "a", "m2": "b", "m3": "b"})
-        await world.advance(2.0)
-        assert counts(world) == Counts(ready=3)
-        await world.create(claim())
-        assert bound_name(world) == "m2"
-
-
-@pytest.mark.claim_case(121)
 async def test_a_deleted_pool_takes_its_members_out_of_reach() -> None:
     """Claim case 121: they may outlive it, but no claim gets them."""
     async with open_claims("m1", "m2") as world:
@@ -318,26 +298,6 @@ async def test_a_member_of_another_namespace_is_out_of_reach() -> None:
         assert owner_of(world, "c") == "SandboxClaim/c"
         (owner,) = world.plane.store.get(SANDBOXES, "other", "m1")["metadata"]["ownerReferences"]
         assert owner["kind"] == "SandboxWarmPool"
-
-
-@pytest.mark.claim_case(61)
-async def test_a_sandbox_that_belongs_to_nobody_is_never_taken() -> None:
-    """Claim case 61: with the labels of a member and no owner, it is nobody's to give away."""
-
-    def ownerless(body: Json) -> None:
-        del body["metadata"]["ownerReferences"]
-        body["metadata"]["labels"][WARM_POOL] = "00000000"
-
-    def more(plane: ControlPlane) -> None:
-        add_member(plane, "m1", change=ownerless)
-
-    async with open_claims(prepare=more, ready=False) as world:
-        await run_members(world, "m1")
-        await world.advance(2.0)
-        assert REF_HASH in world.get("m1")["metadata"]["labels"]
-        await world.create(claim())
-        assert bound_name(world) == "c"
-        assert "ownerReferences" not in world.get("m1")["metadata"]
 
 
 async def overtake(world: World, held: HeldRequests, metadata: Json) -> None:
