@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from filters import Change
@@ -175,6 +175,7 @@ def test_what_is_refused_comes_first_with_the_latest_example() -> None:
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=1, max_size=250))
+@example([1.0] * 100)
 def test_percentiles_are_times_that_were_seen(took_s: list[float]) -> None:
     """By the nearest rank; one in a hundred is not told of fewer than a hundred."""
     found = until_ready(took_s)

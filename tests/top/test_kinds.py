@@ -9,7 +9,13 @@ import pytest
 
 from filters import EventType
 from lean_sandbox.top.board import Board
-from lean_sandbox.top.kinds import TopClaimEntry, TopPoolEntry, TopSandboxEntry, build_top_caches
+from lean_sandbox.top.kinds import (
+    NOT_SHOWN,
+    TopClaimEntry,
+    TopPoolEntry,
+    TopSandboxEntry,
+    build_top_caches,
+)
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from tests.watch.hand import Hand
@@ -129,12 +135,14 @@ def test_a_member_is_what_a_pool_of_the_api_controls(owners: list[Json], pool: s
 
 
 def test_a_sandbox_is_ready_as_its_columns_say() -> None:
-    """Of the reason 100 characters are kept; without columns nothing is known of it."""
+    """Of the reason 100 characters are kept; where no columns are shown, it is not Ready."""
     hand: Hand[TopSandboxEntry] = Hand(build_top_caches(lambda: 0.0).sandboxes.kind)
     hand.saw(sandbox_row("ADDED", "a", 10, first=True))
     assert (hand.get("a").is_ready, hand.get("a").reason) == (True, "DependenciesReady")
     hand.saw(sandbox_row("MODIFIED", "a", 11, ready="False", reason="x" * 101))
     assert (hand.get("a").is_ready, hand.get("a").reason) == (False, "x" * 100)
+    hand.learn_metadata(sandbox("a", 12))
+    assert (hand.get("a").is_ready, hand.get("a").reason) == (False, NOT_SHOWN)
 
 
 @pytest.mark.parametrize(

@@ -259,26 +259,34 @@ def nowhere(tmp_path: Path) -> str:
 
 def test_no_cluster_is_told_with_its_address(nowhere: str) -> None:
     """At once, whether it is looked at once or live."""
-    told = one_sentence(typed("--kubeconfig", nowhere))
+    told = one_sentence(typed("--kubeconfig", nowhere, "--interval", "3600"))
     assert "no cluster answers at http://127.0.0.1:9" in told
 
 
-@pytest.mark.parametrize("url", ["foo", "ftp://x", "http://", "http://x:99999"])
-def test_an_address_that_is_none_is_told(nowhere: str, url: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        *((f"--url {url}", "--url: ") for url in ("foo", "ftp://x", "http://", "http://x:99999")),
+        ("--url https://x --ca-file nowhere.crt", "--ca-file: nowhere.crt is not a certificate"),
+        ("--context other", "there is no context 'other'"),
+    ],
+)
+def test_a_flag_that_leads_nowhere_is_told(nowhere: str, words: str, told: str) -> None:
     """Before anything is asked."""
-    assert "--url: " in one_sentence(typed("--kubeconfig", nowhere, "--url", url))
+    assert told in one_sentence(typed("--kubeconfig", nowhere, *words.split()))
 
 
 @pytest.mark.parametrize(
-    "words", [("--interval", "0"), ("--interval", "x"), ("-o", "yaml"), ("-n", "A B")]
+    "words",
+    [*(f"--interval {text}" for text in ("0", "0.4", "3600.5", "x")), "-o yaml", "-n A_B"],
 )
-def test_wrong_usage_names_the_flag(words: tuple[str, str]) -> None:
+def test_wrong_usage_names_the_flag(words: str) -> None:
     """With the bounds, or the choices."""
     complained = io.StringIO()
     with pytest.raises(SystemExit) as end, redirect_stderr(complained):
-        main(["top", *words])
+        main(["top", *words.split()])
     assert end.value.code == EXIT_USAGE
-    assert words[0] in complained.getvalue()
+    assert f"argument {words[:2]}" in complained.getvalue()
 
 
 async def test_json_needs_no_library_for_terminals(
@@ -302,9 +310,9 @@ async def test_json_needs_no_library_for_terminals(
 class Terminal:
     """A terminal in which the command runs."""
 
-    def __init__(self, *words: str, term: str = "xterm") -> None:
+    def __init__(self, *words: str, **more: str) -> None:
         self._ours, theirs = pty.openpty()
-        variables = {**os.environ, "TERM": term, "COLUMNS": "90", "LINES": "30"}
+        variables = {**os.environ, "TERM": "xterm", "COLUMNS": "90", "LINES": "30", **more}
         self.process = subprocess.Popen(  # noqa: S603 -- the command stands here
             [sys.executable, "-m", "lean_sandbox", "top", *words],
             stdin=theirs,
@@ -381,10 +389,10 @@ async def test_on_a_terminal_it_follows_what_happens_and_leaves_it_as_it_was(
 async def test_a_terminal_that_can_replace_no_lines_gets_them_once(
     tmp_path: Path, terminals: list[Terminal]
 ) -> None:
-    """Such as one inside of an editor: it is looked at once, in plain text."""
+    """Such as one inside of an editor: it is looked at once, here in ASCII alone."""
 
     def play() -> int:
-        terminals.append(Terminal("--kubeconfig", path, term="dumb"))
+        terminals.append(Terminal("--kubeconfig", path, TERM="dumb", PYTHONIOENCODING="ascii"))
         (terminal,) = terminals
         code = terminal.process.wait(PATIENCE_S)
         terminal.read_until("0 of 1 Ready")
@@ -397,6 +405,7 @@ async def test_a_terminal_that_can_replace_no_lines_gets_them_once(
         code = await anyio.to_thread.run_sync(play)
     assert code == EXIT_OK
     assert "\x1b" not in terminals[0].shown
+    assert "######" in terminals[0].shown
 
 
 def test_what_is_wrong_at_the_start_is_told_on_the_normal_screen(
