@@ -59,12 +59,6 @@ def failures_of(annotations: dict[str, str]) -> PodFailures:
         return PodFailures()
 
 
-def counted(before: PodFailures, pod: str, *, lived_s: float, now_s: float) -> PodFailures:
-    """Return the failures with that of another Pod, which lived for a while."""
-    is_new_row = lived_s >= LONG_LIFE_S
-    return PodFailures(1 if is_new_row else before.count + 1, now_s, pod)
-
-
 def pause_s(count: int) -> float:
     """Return how long a Pod stays after so many failures in a row; a disruption is none."""
     pause = FIRST_PAUSE_S * 2.0 ** min(max(count - 1, 0), _MOST_DOUBLINGS)
@@ -167,8 +161,8 @@ class Recreate(Companion[CompanionSandboxEntry]):
     ) -> PodFailures:
         """Count the failure of a Pod. One PATCH of the Sandbox, guarded by its version."""
         time = self._kit.server_time
-        lived_s = time.age_s(pod.created_at)
-        failures = counted(before, pod.uid, lived_s=lived_s, now_s=time.now_s())
+        is_new_row = time.age_s(pod.created_at) >= LONG_LIFE_S
+        failures = PodFailures(1 if is_new_row else before.count + 1, time.now_s(), pod.uid)
         annotations = {
             FAILURE_COUNT: str(failures.count),
             FAILURE_TIME: format_rfc3339(time.now()),

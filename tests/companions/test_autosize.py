@@ -181,6 +181,20 @@ async def test_a_pool_that_begins_to_ask_counts_the_claims_that_it_has() -> None
         assert size(world) > 5
 
 
+async def test_a_size_of_ours_that_the_watch_is_yet_to_show_is_nobody_elses() -> None:
+    """Claims that come meanwhile are counted, and the next size does not wait for a minute."""
+    async with open_sized() as world:
+        held = world.plane.hold_events("sandboxwarmpools")
+        await ask(world, *"abc")
+        await world.advance(3.0)
+        assert size(world) >= 3
+        await ask(world, *"defgh")
+        await world.advance(3.0)
+        held.release()
+        await world.advance(12.0)
+        assert size(world) == 9
+
+
 async def test_a_claim_that_is_made_anew_while_the_watch_is_down_counts() -> None:
     """It has the name of the one before, but wants another member."""
     async with open_sized() as world:

@@ -20,9 +20,9 @@ from lean_sandbox.watch.kind import Key
 from tests.companions.support import PREFIX, annotate, notes, reports
 from tests.support.builders import claim
 from tests.support.clock import FakeClock
-from tests.support.extensions import get_claim, open_claims
+from tests.support.extensions import get_claim, open_claims, settings
 from tests.support.names import CLAIMS, POOLS
-from tests.support.world import World
+from tests.support.world import World, open_world
 
 Json = dict[str, Any]
 APPLIED = PREFIX + "claim-defaults-applied"
@@ -88,7 +88,7 @@ async def test_a_claim_that_names_a_lifecycle_keeps_it(lifecycle: Json) -> None:
 
 
 async def test_defaults_are_given_once() -> None:
-    """Whoever takes the lifecycle off again, or changes the defaults, is not overruled."""
+    """Whoever takes the lifecycle off, or changes the defaults, is not overruled, nor later."""
     async with open_defaults({"shutdownPolicy": "Delete"}, "m-1") as world:
         await world.create(claim())
         await world.advance(2.0)
@@ -96,6 +96,10 @@ async def test_defaults_are_given_once() -> None:
         await annotate(world, POOLS, "pool", claim_defaults='{"lifetimeSeconds": 60}')
         await world.advance(120.0)
         assert "lifecycle" not in get_claim(world)["spec"]
+        given_ = settings(companions=("defaults",))
+        async with open_world(given_, plane=world.plane, clock=world.clock) as after:
+            await after.advance(120.0)
+            assert "lifecycle" not in get_claim(after)["spec"]
 
 
 async def test_a_policy_that_takes_off_all_of_it_makes_no_loop() -> None:
@@ -248,19 +252,3 @@ def test_what_is_written_is_read_back(defaults: ClaimDefaults) -> None:
     said = {name: getattr(defaults, name) for name in defaults.__struct_fields__}
     text = json.dumps({name: value for name, value in said.items() if value is not None})
     assert read_defaults(text) == defaults
-
-
-def test_a_claim_that_was_given_its_defaults_is_given_no_others() -> None:
-    """Though somebody has taken them off again."""
-    defaults = ClaimDefaults(shutdownPolicy="Delete", unboundSeconds=1)
-    for notes_, has_lifecycle in (({APPLIED: "x"}, False), ({}, True)):
-        for sandbox in ("", "m-1"):
-            one = CompanionClaimEntry(
-                Key("ns", "c"),
-                "uid",
-                1,
-                annotations=notes_,
-                has_lifecycle=has_lifecycle,
-                sandbox=sandbox,
-            )
-            assert plan(one, defaults, 10.0) == Wait()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from lean_sandbox.companions.idle import active_at
 from lean_sandbox.companions.kinds import CompanionSandboxEntry
-from lean_sandbox.companions.usage import cores_of
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key
@@ -372,21 +371,3 @@ def test_the_newest_use_counts(dates: tuple[int, ...], known: list[int]) -> None
     zero_s = EPOCH.timestamp()
     found_s = active_at(entry, claimed, *[zero_s + one for one in known])
     assert found_s == zero_s + max(*dates, *known)
-
-
-@pytest.mark.parametrize(
-    ("text", "cores"),
-    [
-        ("0", 0.0),
-        ("20m", 0.02),
-        ("20000000n", 0.02),
-        ("1500u", 0.0015),
-        ("2", 2.0),
-        ("", float("inf")),
-        ("-1", float("inf")),
-        ("much", float("inf")),
-    ],
-)
-def test_cpu_is_read_in_every_unit(text: str, cores: float) -> None:
-    """What cannot be read counts as use."""
-    assert cores_of(text) == pytest.approx(cores)

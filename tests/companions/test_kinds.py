@@ -164,7 +164,8 @@ def test_of_the_reason_of_a_pod_1024_characters_are_kept() -> None:
     containers = [ended(0, "Completed"), ended(1, "x" * 1025), ended(1, "Later")]
     assert pod({"containerStatuses": containers}).reason == "x" * 1024
     assert pod({"containerStatuses": containers, "reason": "Evicted"}).reason == "Evicted"
-    assert pod({"containerStatuses": containers[:1]}).reason == ""
+    for states in ([], containers[:1], [ended(2, "")]):
+        assert pod({"containerStatuses": states}).reason == ""
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ from typing import Any
 
 import yaml
 
+from tests.companions.rolling import images, make_ready
 from tests.companions.support import reasons
 from tests.docs.pages import ROOT
 from tests.support.builders import claim, placed
 from tests.support.clock import FakeClock
 from tests.support.extensions import get_claim, settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import NS, World, open_world
+from tests.support.world import NS, open_world
 
 Json = dict[str, Any]
 
@@ -91,29 +92,13 @@ async def test_the_pool_of_the_page_is_renewed_by_a_quarter_at_a_time() -> None:
     given = settings(companions=("rollout",))
     before = (placed("python"), example("rolling.yaml"))
     async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
-        await run_pods(world)
+        await make_ready(world)
         spec = placed("python", image="busybox:2")["spec"]
         await world.patch(TEMPLATES, "python", {"spec": spec})
         for number in range(4):
             await world.advance(10.0)
             assert len(images(world)) == 8
             assert images(world).count("busybox:2") == 2 * number + 2
-            await run_pods(world)
+            await make_ready(world)
         await world.advance(10.0)
         assert sorted(reasons(world)) == ["MemberRenewed", "RolloutComplete"]
-
-
-async def run_pods(world: World) -> None:
-    """Take the Pods that do not run yet to Ready."""
-    await world.advance(5.0)
-    for pod in world.plane.store.list("pods", NS):
-        is_ending = "deletionTimestamp" in pod["metadata"]
-        if not is_ending and pod.get("status", {}).get("phase") != "Running":
-            await world.run_pod(pod["metadata"]["name"])
-
-
-def images(world: World) -> list[str]:
-    """Return the images of the Pods."""
-    found = world.plane.store.list("pods", NS)
-    left = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
-    return [pod["spec"]["containers"][0]["image"] for pod in left]

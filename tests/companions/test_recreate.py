@@ -7,16 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from lean_sandbox.companions.recreate import LONG_LIFE_S, PodFailures, counted, pause_s
+from lean_sandbox.companions.recreate import pause_s
+from lean_sandbox.model.times import parse_rfc3339
 from tests.companions.support import PREFIX, annotate, counts, notes, reports, warned_of
-from tests.support.builders import placed
+from tests.support.builders import placed, pool
 from tests.support.clock import FakeClock
-from tests.support.extensions import open_claims, settings
+from tests.support.extensions import settings
 from tests.support.names import TEMPLATES
-from tests.support.suspension import suspend
 from tests.support.world import (
     NS,
     World,
@@ -38,7 +36,7 @@ async def open_recreating(
     annotations: dict[str, str] | None = None, *, before: tuple[Json, ...] = (), **more: Any
 ) -> AsyncIterator[World]:
     """Open a world with the companion and a Sandbox that is Ready; one clock for all."""
-    given_ = settings(companions=("recreate",), **more)
+    given_ = settings(**{"companions": ("recreate",), **more})
     async with open_world(given_, one_time=True, clock=FakeClock(), before=before) as world:
         metadata = {"annotations": annotations or {}}
         await world.ready_sandbox(sandbox(metadata=metadata))
@@ -78,31 +76,6 @@ async def test_a_failed_pod_is_made_anew_after_ten_seconds() -> None:
         assert warned_of(world) == []
 
 
-@pytest.mark.parametrize(
-    ("ends", "named"),
-    [
-        ((), ""),
-        (({"exitCode": 0, "reason": "Completed"}, {"exitCode": 2, "reason": "Error"}), " (Error)"),
-        (({"exitCode": 0, "reason": "Completed"}, {"exitCode": 2}), ""),
-        (({"reason": "Completed"},), ""),
-    ],
-)
-async def test_the_reason_that_is_told_is_that_of_a_container_that_failed(
-    ends: tuple[Json, ...], named: str
-) -> None:
-    """Without one, none is told."""
-    async with open_recreating({POLICY: "Recreate"}) as world:
-        container = {"image": "busybox", "imageID": "", "ready": False, "restartCount": 0}
-        states = [
-            {**container, "name": f"c-{number}", "state": {"terminated": end}}
-            for number, end in enumerate(ends)
-        ]
-        await world.pod_status(phase="Failed", containerStatuses=states)
-        await world.advance(11.0)
-        note = f'Deleted failed Pod "sb-1"{named} so that another is made: failure 1 in a row'
-        assert ("Sandbox", "PodRecreated", note) in reports(world)
-
-
 async def test_a_failure_costs_one_patch_and_one_delete() -> None:
     """Beside what the controller writes about any failed and any new Pod."""
     async with open_recreating({POLICY: "Recreate"}) as world:
@@ -138,16 +111,18 @@ async def test_each_failure_in_a_row_waits_twice_as_long() -> None:
         assert notes(world.get())[PREFIX + "pod-failure-count"] == "3"
 
 
-async def test_a_pod_that_lived_for_long_begins_a_new_row() -> None:
+@pytest.mark.parametrize(("lived_s", "count"), [(590.0, "2"), (600.0, "1")])
+async def test_a_pod_that_lived_for_long_begins_a_new_row(lived_s: float, count: str) -> None:
     """As the restarts of a container do after ten minutes."""
     async with open_recreating({POLICY: "Recreate"}) as world:
         await fail(world)
         await world.advance(15.0)
         await world.run_pod()
-        await world.advance(LONG_LIFE_S + 1.0)
+        made = parse_rfc3339(world.pod()["metadata"]["creationTimestamp"])
+        await world.advance(lived_s - (world.clock.now() - made).total_seconds())
         await fail(world)
         await world.advance(11.0)
-        assert notes(world.get())[PREFIX + "pod-failure-count"] == "1"
+        assert notes(world.get())[PREFIX + "pod-failure-count"] == count
 
 
 async def test_more_failures_than_the_limit_are_left_alone() -> None:
@@ -217,16 +192,12 @@ async def test_a_wrong_value_is_told_once_and_does_nothing(
         assert uid_of_pod(world) not in (None, failed)
 
 
-async def test_wrong_values_are_told_before_any_pod_has_failed() -> None:
-    """Whoever writes them learns it at once."""
-    async with open_recreating({POLICY: "Always", PREFIX + "pod-failure-limit": "many"}) as world:
-        assert counts(world, "recreate") == {"InvalidAnnotation": 2}
-
-
 async def test_two_wrong_values_of_one_object_are_told_once_each() -> None:
-    """However often somebody looks at it."""
+    """Before any Pod has failed, however often somebody looks at it, and apart from others."""
     wrong = {POLICY: "Always", PREFIX + "pod-failure-limit": "many"}
-    async with open_recreating(wrong) as world:
+    async with open_recreating(wrong, companions=("idle", "recreate")) as world:
+        assert counts(world, "recreate") == {"InvalidAnnotation": 2}
+        assert counts(world, "idle") == {}
         await fail(world)
         for number in range(5):
             await annotate(world, "sandboxes", "sb-1", look=str(number))
@@ -263,29 +234,6 @@ async def test_a_template_that_begins_to_ask_reaches_pods_that_have_failed_befor
         assert uid_of_pod(world) not in (None, failed)
 
 
-async def test_a_suspended_sandbox_and_a_foreign_pod_are_left_alone() -> None:
-    """Suspension deletes the Pod itself; a Pod of somebody else is nobody's to delete."""
-    async with open_recreating({POLICY: "Recreate"}) as world:
-        await suspend(world)
-        await world.advance(5.0)
-        await world.advance(60.0)
-        assert "patch sandboxes" not in world.writes()
-
-
-async def test_the_pods_of_free_members_are_left_alone() -> None:
-    """The pool replaces the whole member."""
-    async with open_claims(
-        "m-1", companions=("recreate",), clock=FakeClock(), one_time=True
-    ) as world:
-        wish = {"metadata": {"annotations": {POLICY: "Recreate"}}}
-        await world.patch("sandboxes", "m-1", wish)
-        world.forget_requests()
-        await world.pod_status("m-1", phase="Failed")
-        await world.advance(15.0)
-        assert world.writes()["patch sandboxes"] == 0
-        assert not reports(world)
-
-
 async def test_a_policy_that_drops_the_count_makes_no_loop() -> None:
     """One PATCH a failure, even where somebody takes the annotations off again at once."""
     async with open_recreating({POLICY: "Recreate"}) as world:
@@ -303,15 +251,38 @@ async def test_a_policy_that_drops_the_count_makes_no_loop() -> None:
         assert world.writes()["patch sandboxes"] == 1
 
 
+@asynccontextmanager
+async def open_made(case: str = "") -> AsyncIterator[World]:
+    """Open a world in which another controller has made a Sandbox that asks for it, and its Pod."""
+    given_ = settings(companions=("recreate",))
+    async with open_world(given_, one_time=True, clock=FakeClock(), companions_only=True) as world:
+        mode = "Suspended" if case == "suspended" else "Running"
+        metadata: Json = {"annotations": {POLICY: "Recreate"}}
+        if case == "free":
+            owner = controlled_by(world.plane.store.create(pool()))
+            metadata["ownerReferences"] = [owner]
+        made = world.plane.store.create(sandbox(spec={"operatingMode": mode}, metadata=metadata))
+        owners = () if case == "foreign" else (controlled_by(made),)
+        world.plane.store.create(pod_body(owners=owners, labels=tracking()))
+        world.forget_requests()
+        yield world
+
+
+@pytest.mark.parametrize("case", ["suspended", "free", "foreign"])
+async def test_pods_that_are_not_made_anew_are_left_alone(case: str) -> None:
+    """Of a suspended Sandbox, of a free member, which its pool replaces, and of somebody else."""
+    async with open_made(case) as world:
+        write_pod_status(world.plane, "sb-1", {"phase": "Failed"})
+        await world.advance(60.0)
+        assert not world.asked(events=True)
+
+
 @pytest.mark.parametrize("is_disrupted", [True, False])
 async def test_a_date_in_the_future_stops_nothing(*, is_disrupted: bool) -> None:
     """By the clock of a node that is ahead, or by a tenant: it counts as now."""
     soon = "2026-01-02T04:04:05Z"
-    given_ = settings(companions=("recreate",))
-    async with open_world(given_, one_time=True, clock=FakeClock(), companions_only=True) as world:
-        owner = world.plane.store.create(sandbox(metadata={"annotations": {POLICY: "Recreate"}}))
-        body = pod_body(owners=(controlled_by(owner),), labels=tracking())
-        uid = world.plane.store.create(body)["metadata"]["uid"]
+    async with open_made() as world:
+        uid = uid_of_pod(world)
         told = {"pod_failure_count": "1", "pod_failure_time": soon, "pod_failure_uid": uid}
         await annotate(world, "sandboxes", "sb-1", **told)
         conditions = [{**DISRUPTED, "lastTransitionTime": soon}] if is_disrupted else []
@@ -320,8 +291,9 @@ async def test_a_date_in_the_future_stops_nothing(*, is_disrupted: bool) -> None
         assert uid_of_pod(world) == uid
         await world.advance(12.0)
         assert uid_of_pod(world) is None
-        ((_, _, note),) = reports(world)
-        assert note.endswith(" made: disruption" if is_disrupted else " made: failure 1 in a row")
+        why = "disruption" if is_disrupted else "failure 1 in a row"
+        note = f'Deleted failed Pod "sb-1" so that another is made: {why}'
+        assert reports(world) == [("Sandbox", "PodRecreated", note)]
 
 
 async def test_a_pod_that_a_finalizer_keeps_is_deleted_once() -> None:
@@ -343,11 +315,3 @@ async def test_a_pod_that_a_finalizer_keeps_is_deleted_once() -> None:
 def test_a_pause_is_twice_as_long_as_the_one_before(count: int, pause: float) -> None:
     """But never longer than five minutes."""
     assert pause_s(count) == pause
-
-
-@given(lived=st.floats(0.0, 1e6), count=st.integers(0, 1000))
-@example(lived=LONG_LIFE_S, count=1)
-def test_a_row_grows_by_one_or_begins_anew(lived: float, count: int) -> None:
-    """Nothing else becomes of the count."""
-    after = counted(PodFailures(count), "uid", lived_s=lived, now_s=0.0)
-    assert after.count == (1 if lived >= LONG_LIFE_S else count + 1)

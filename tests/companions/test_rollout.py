@@ -46,9 +46,9 @@ async def test_old_members_are_replaced_one_after_the_other() -> None:
         assert counts(world, "rollout") == {"MemberRenewed": 4, "RolloutComplete": 1}
 
 
-@pytest.mark.parametrize(("wish", "missing"), [("30%", 3), ("50%", 6), ("100%", 12), ("9", 9)])
+@pytest.mark.parametrize(("wish", "missing"), [("30%", 3), ("5%", 1), ("100%", 12), ("9", 9)])
 async def test_as_many_are_missing_as_the_annotation_permits(wish: str, missing: int) -> None:
-    """A part is of all members that the pool wants, rounded down; they go without a pause."""
+    """A part is of all members, rounded down, at least one; they go without a pause."""
     async with open_rolling(wish, replicas=12) as world:
         await change_template(world)
         for after_s in (1.0, 60.0):
@@ -264,7 +264,7 @@ async def test_a_template_that_is_gone_makes_nobody_old(*, is_seen: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    "wish", ["0", "0%", "101%", "-1", "25 %", "a quarter", "", "1.5", "9" * 20]
+    "wish", ["0", "0%", "101%", "-1", "25 %", "a quarter", "", "1.5", "%", "1000000000"]
 )
 async def test_a_wrong_value_is_told_once_and_nothing_is_deleted(wish: str) -> None:
     """The Event names the annotation and what it may be."""
@@ -380,3 +380,14 @@ async def test_a_change_of_the_template_that_the_watch_has_not_shown_deletes_no_
         world.meanwhile("get", "sandboxes", change_back)
         await world.advance(30.0)
         assert {one["metadata"]["uid"] for one in members(world)} == before
+
+
+async def test_a_template_that_was_made_anew_makes_members_old() -> None:
+    """It has the name of the one before, and its generation, but another uid."""
+    async with open_rolling("4") as world:
+        world.plane.store.delete(TEMPLATES, NS, "tpl")
+        world.plane.store.create(placed(image=NEW))
+        for _ in range(4):
+            await world.advance(5.0)
+            await make_ready(world)
+        assert images(world) == [NEW] * 4

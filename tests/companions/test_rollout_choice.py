@@ -1,12 +1,11 @@
-"""Which members a step of a rollout chooses, and what its annotation asks for."""
+"""Which members a step of a rollout chooses."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.companions.freemembers import COMPLETE, FreeMembers, choose, read_share, state_of
+from lean_sandbox.companions.freemembers import COMPLETE, FreeMembers, choose, state_of
 from lean_sandbox.companions.kinds import CompanionSandboxEntry
 from lean_sandbox.watch.kind import Key
 from tests.support.world import NS
@@ -55,23 +54,3 @@ def test_no_choice_leaves_more_missing_than_permitted(
         assert chosen
     is_over = state_of(census, permitted, is_stuck=False) == COMPLETE
     assert not (is_over and (chosen or census.missing >= permitted))
-
-
-@given(number=st.integers(1, 999_999_999), replicas=st.integers(0, 10_000))
-def test_a_number_is_what_it_says(number: int, replicas: int) -> None:
-    """However many members there are."""
-    assert read_share(str(number)).of(replicas) == number
-
-
-@given(percent=st.integers(1, 100), replicas=st.integers(0, 10_000))
-def test_a_part_is_rounded_down_and_at_least_one(percent: int, replicas: int) -> None:
-    """A rollout always goes on."""
-    share = read_share(f"{percent}%")
-    assert share.of(replicas) == max(1, replicas * percent // 100)
-
-
-@pytest.mark.parametrize("text", ["", "0", "0%", "101%", "1000000000", "-1", "1.5", "5 %", "%"])
-def test_what_is_neither_a_number_nor_a_part_is_refused(text: str) -> None:
-    """A part has at most all of them, a number nine digits."""
-    with pytest.raises(ValueError, match="neither a whole number from 1 nor a part from 1% to"):
-        read_share(text)

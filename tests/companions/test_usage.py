@@ -118,8 +118,13 @@ async def test_each_namespace_that_is_watched_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"), [("1000000000", 1e9), ("1000000001", float("inf")), ("-1n", float("inf"))]
+    ("text", "cores"),
+    [
+        *(("0", 0.0), ("20m", 0.02), ("20000000n", 0.02), ("1500u", 0.0015), ("2", 2.0)),
+        *((text, float("inf")) for text in ("", "-1", "-1n", "much", "1000000001")),
+        ("1000000000", 1e9),
+    ],
 )
-def test_more_cores_than_any_machine_has_cannot_be_meant(text: str, cores: float) -> None:
-    """Nor fewer than none."""
-    assert cores_of(text) == cores
+def test_cpu_is_read_in_every_unit(text: str, cores: float) -> None:
+    """What cannot be read, or is more than any machine has, counts as use."""
+    assert cores_of(text) == pytest.approx(cores)

@@ -198,33 +198,29 @@ async def test_nothing_is_remembered_of_claims_that_are_ready_or_gone() -> None:
         assert states == {}
 
 
-async def test_an_adoption_is_counted_with_its_pool() -> None:
-    """A warm claim: launch type, pool, the member's readiness and who asked."""
+@pytest.mark.claim_case(119)
+@pytest.mark.parametrize(
+    ("creator", "told"), [("python-client", "python-client"), ("evil", "unknown")]
+)
+async def test_an_adoption_is_counted_with_its_pool(creator: str, told: str) -> None:
+    """Case 119: launch type, pool, the member's readiness; and who asked, of those that are known.
+
+    The label of a counter takes no value that users can make up.
+    """
     async with open_claims("m1") as world:
-        labels = {"agents.x-k8s.io/created-by": "python-client"}
+        labels = {"agents.x-k8s.io/created-by": creator}
         await world.create(claim(metadata={"labels": labels}))
         found = await scraping(world)
+        assert labels.items() <= world.get("m1")["metadata"]["labels"].items()
     wanted = {
         "namespace": "ns",
         "sandbox_template": "tpl",
         "launch_type": "warm",
         "warmpool_name": "pool",
         "pod_condition": "ready",
-        "created_by": "python-client",
+        "created_by": told,
     }
     assert found.find(CREATIONS) == [(wanted, 1.0)]
-
-
-@pytest.mark.claim_case(119)
-async def test_a_creator_that_is_not_known_counts_as_unknown() -> None:
-    """Case 119: the label of a counter takes no value that users can make up."""
-    async with open_claims("m1") as world:
-        labels = {"agents.x-k8s.io/created-by": "evil"}
-        await world.create(claim(metadata={"labels": labels}))
-        found = await scraping(world)
-        shown = world.get("m1")["metadata"]["labels"]["agents.x-k8s.io/created-by"]
-    assert [one["created_by"] for one, _ in found.find(CREATIONS)] == ["unknown"]
-    assert shown == "evil"
 
 
 async def test_a_cold_start_is_counted_for_the_pool_that_was_asked() -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 
-from lean_sandbox.http.server import Request
-from lean_sandbox.manager.server import Scraper
 from lean_sandbox.metrics.registry import (
     Counters,
     Exposition,
@@ -15,19 +12,11 @@ from lean_sandbox.metrics.registry import (
     Living,
     dropped_series,
     line_bytes,
-    render,
 )
-from tests.support.world import NS, open_world
+from tests.support.world import NS
 
 COUNTER = Family("lean_sandbox_probe_total", ("namespace", "name"), "Of a test.")
 HISTOGRAM = Family("lean_sandbox_probe_seconds", ("namespace", "name"), "Of a test.", (1.0,))
-
-
-def found_in(series: Counters | Histograms) -> Exposition:
-    """Return what a scrape finds."""
-    into = Exposition()
-    series.collect(into)
-    return into
 
 
 def held(series: Counters | Histograms, living: Living | None = None) -> list[tuple[str, ...]]:
@@ -79,41 +68,6 @@ def test_the_series_of_what_has_no_sandbox_go_after_an_hour(place: str) -> None:
     assert shown(3600.0, "here") == ["back", "here"]
     assert shown(7199.0, "here") == ["back", "here"]
     assert shown(7200.0, "here") == ["here"]
-
-
-@pytest.mark.parametrize("kib", [900, 1100, 10_000])
-async def test_a_page_of_any_size_is_made_once_for_its_readers(kib: int) -> None:
-    """Its second over, the next reader has it made anew."""
-    rendered = 0
-
-    def collect(into: Exposition) -> None:
-        nonlocal rendered
-        rendered += 1
-        # 1,024 bytes a line.
-        into.add(COUNTER, (((NS, f"{number:05}" + "x" * 966), 1) for number in range(kib)))
-
-    async with open_world() as world, anyio.create_task_group() as group:
-        scraper = Scraper(world.whole, world.clock, collect)
-        group.start_soon(scraper.drop_pages)
-        answers = [await scraper.handle(Request("/metrics", {})) for _ in range(2)]
-        assert rendered == 1
-        assert answers[0].body is answers[1].body
-        assert len(answers[0].body) > kib * 1024
-        await world.clock.advance(1.0)
-        await scraper.handle(Request("/metrics", {}))
-        assert rendered == 2
-        group.cancel_scope.cancel()
-
-
-def test_a_family_has_four_mib_of_lines_at_most() -> None:
-    """A long name takes the place of several short ones, of the namespace with the most."""
-    histograms = Histograms(HISTOGRAM)
-    name = "x" * 4_000
-    for number in range(2_000):
-        histograms.observe(1.0, NS, f"{number:05}{name}")
-    lines = "".join(render(found_in(histograms)))
-    assert 3.5 * 1024 * 1024 < len(lines) < 4.1 * 1024 * 1024
-    assert held(histograms)[-1] == (NS, f"01999{name}")
 
 
 @pytest.mark.parametrize(("size", "most"), [(1024, 4096), (1023, 4100), (4 * 1024 * 1024 + 1, 1)])
