@@ -33,7 +33,7 @@ def not_negative(value: float) -> str:
 
 def not_nan(value: float) -> str:
     """Refuse what is no number."""
-    return "must be a number, negative for no limit" if math.isnan(value) else ""
+    return "must be a number; 0 or less is no limit" if math.isnan(value) else ""
 
 
 def dns_name(value: str) -> str:

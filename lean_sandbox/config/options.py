@@ -80,7 +80,7 @@ class Settings:
         32, "requests in flight to the API server; more than about 32 only queue there", "requests"
     )
     kube_api_qps: float = number(
-        -1.0, "requests a second at most; negative: no limit", "requests/s", not_nan
+        -1.0, "requests a second at most; 0 or negative: no limit", "requests/s", not_nan
     )
     kube_api_burst: int = count(10, "requests at once that may exceed that rate", "requests")
     request_timeout: float = duration(

@@ -24,8 +24,8 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     max_in_flight: int = 32
     #: How many of them may be of rank SPARE.
     max_spare: int = SPARE_SHARE
-    #: None is no limit (the server's priority and fairness decides).
-    qps: float | None = None
+    #: 0 is no limit (the server's priority and fairness decides).
+    qps: float = 0.0
     burst: int = 100
 
 
@@ -42,7 +42,7 @@ class Limiter:
     def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
         limits = limits or Limits()
         self._clock = clock
-        self._tokens = TokenBucket(limits.qps or 0.0, limits.burst)
+        self._tokens = TokenBucket(limits.qps, limits.burst)
         most = limits.max_in_flight
         #: Who holds and who waits for a slot.
         self.slots: Slots[_Waiter] = Slots(most - most // 8, most, spare=limits.max_spare)

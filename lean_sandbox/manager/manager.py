@@ -260,7 +260,7 @@ def build_client(settings: Settings, clock: Clock, connection: Connection) -> Cl
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
         max_spare=max(1, settings.max_requests_in_flight // 8),
-        qps=settings.kube_api_qps if settings.kube_api_qps > 0 else None,
+        qps=max(0.0, settings.kube_api_qps),
         burst=settings.kube_api_burst,
     )
     counted = RequestCounters(with_times=settings.enable_rest_client_metrics)
