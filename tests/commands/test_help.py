@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -186,11 +185,3 @@ def test_a_scenario_that_is_like_none_is_answered_with_all(
     """No far-fetched guess."""
     assert typed("bench nosuch") == EXIT_USAGE
     assert "there are floor, one, burst" in capsys.readouterr().err
-
-
-def test_a_folder_is_no_kubeconfig(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It does exist, so nobody is told to look for it."""
-    assert typed(f"run --kubeconfig {tmp_path}") == EXIT_CONFIG
-    told = capsys.readouterr().err
-    assert f"{tmp_path}: this is a folder" in told
-    assert "does not exist" not in told

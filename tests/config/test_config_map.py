@@ -15,15 +15,7 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.declare import flag_of
 from lean_sandbox.config.flags import TUNABLE
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import (
-    EXIT_CONFIG,
-    EXIT_OK,
-    Effective,
-    Origin,
-    effective,
-    scan,
-    variable_of,
-)
+from lean_sandbox.config.sources import EXIT_OK, Effective, Origin, effective, scan, variable_of
 from lean_sandbox.errors import ConfigError
 from tests.config.strategies import OPTIONS, assignments, written
 
@@ -258,15 +250,6 @@ def test_a_process_runs_by_the_config_map(
     assert runs == [Settings(log_format="json", page_size=5)]
     (line,) = map(json.loads, capsys.readouterr().err.splitlines())
     assert (line["msg"], line["flag"]) == ("flag_warning", "extension")
-
-
-def test_a_process_refuses_a_config_map_that_cannot_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It ends as with such a flag, and says which key to mend."""
-    monkeypatch.setattr(MOUNTED, mount({"page-size": "none"}, tmp_path))
-    assert main(["run"]) == EXIT_CONFIG
-    assert f"ConfigMap {tmp_path}/page-size" in capsys.readouterr().err
 
 
 def test_the_config_command_tells_what_the_config_map_gives(

@@ -141,10 +141,16 @@ def test_the_version_is_printed_and_that_is_all(
 
 
 @pytest.mark.case(142)
-def test_a_kubeconfig_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [("/nowhere/config", "the kubeconfig does not exist"), ("/etc", "this is a folder")],
+)
+def test_a_kubeconfig_that_is_none_is_refused(
+    file: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Case 142: without a way to a server the process ends at once and says which file it wants."""
-    assert main(["run", "--kubeconfig=/nowhere/config"]) == EXIT_CONFIG
-    assert "/nowhere/config" in capsys.readouterr().err
+    assert main(["run", f"--kubeconfig={file}"]) == EXIT_CONFIG
+    assert f"{file}: {said}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.config.forms import BOOLEAN, DOMAINS, DURATION, INTEGER, LABEL_SELECTOR, NUMBER
+from lean_sandbox.config.forms import BOOLEAN, DOMAINS, DURATION, INTEGER, NUMBER
 from tests.config.strategies import OPTIONS, any_value
 
 
@@ -44,12 +43,3 @@ def test_domains_are_separated_as_in_the_file_of_the_reference() -> None:
         "b.example",
         "c.example",
     )
-
-
-@pytest.mark.parametrize(
-    "bad", ["a in b", "a in ()x", "in (a)", "a b", "a=b=c", ",", "!", "=x", "-"]
-)
-def test_what_the_server_would_refuse_is_refused_before(bad: str) -> None:
-    """A selector with a mistake never leaves the process."""
-    with pytest.raises(ValueError, match="label"):
-        LABEL_SELECTOR.parse(bad)

@@ -13,7 +13,7 @@ from typing import Any
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ApiError, TransportError
 from lean_sandbox.kube.resources import LEASES
-from tests.manager.rig import NS, Contender
+from tests.manager.rig import NS
 from tests.support.clock import FakeClock
 
 __all__ = ["GoContender"]
@@ -130,9 +130,3 @@ class GoContender:
 def moment(text: str) -> datetime:
     """Return a time of a record; fails unless it is a MicroTime as the server writes it."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
-
-
-def other(contenders: list[Contender], one: Contender) -> Contender:
-    """Return the other of two."""
-    (found,) = (each for each in contenders if each is not one)
-    return found

@@ -121,7 +121,7 @@ async def test_an_acquisition_answered_too_late_takes_another_write() -> None:
 
 
 async def test_a_process_that_was_stopped_leads_no_more_before_any_task_has_run() -> None:
-    """The fence looks at the clock itself."""
+    """The fence looks at the clock itself; a release then writes nothing, the Lease expires."""
     async with open_rig() as rig:
         one = rig.contend("one")
         await rig.advance(4.0)
@@ -131,6 +131,8 @@ async def test_a_process_that_was_stopped_leads_no_more_before_any_task_has_run(
         rig.clock.leap(0.1)
         with pytest.raises(NotLeaderError):
             one.elector.fence()
+        await one.elector.release()
+        assert rig.spec["holderIdentity"] == "one"
 
 
 @pytest.mark.parametrize("is_ending", [False, True])
