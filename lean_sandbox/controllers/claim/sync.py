@@ -72,13 +72,21 @@ class BoundMetadata:
 
         Remove after v1.1.
         """
+        undone = self._context.undone
+        label = names.LAUNCH_TYPE_LABEL
         patch = launch_type_patch(
             sandbox.labels,
             sandbox.key.name,
             assigned=assigned_name(self._entry),
             claim=self._entry.key.name,
         )
-        return sandbox if patch is None else await self._adoption.patch(sandbox, patch)
+        if patch is None or undone.is_in_vain(f"{sandbox.uid} {label}", sandbox.labels):
+            return sandbox
+        before = (sandbox.labels or {}).get(label)
+        sandbox = await self._adoption.patch(sandbox, patch)
+        if (sandbox.labels or {}).get(label) == before:
+            undone.note(f"{sandbox.uid} {label}", sandbox.labels)
+        return sandbox
 
     async def _template(self) -> TemplateView | None:
         """Return the template, ``None`` if neither it nor the claim's own metadata is known."""
