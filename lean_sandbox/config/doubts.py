@@ -34,8 +34,29 @@ def doubts(settings: Settings) -> dict[str, str]:
     odd = [domain for domain in settings.allowed_label_domains if not is_object_name(domain)]
     if odd:
         found["--allowed-label-domains"] = f"{odd[0]!r} is not a domain: it allows no label"
-    if not settings.metrics_secure_serving:
-        secured = ("metrics_cert_dir", "tls_min_version", "tls_cipher_suites")
-        unused = "not used: metrics are served without TLS unless --metrics-secure-serving is given"
-        found |= {flag_of(name): unused for name in secured if getattr(settings, name)}
-    return found
+    return found | _unused(settings)
+
+
+def _unused(settings: Settings) -> dict[str, str]:
+    """Return, by flag, why a setting has no effect beside others."""
+    served = ("enable_pprof", "enable_pprof_debug", "trace_entries", "metrics_secure_serving")
+    secured = ("metrics_cert_dir", "tls_min_version", "tls_cipher_suites")
+    reasons = (
+        (settings.metrics_bind_address == "0", served, "not served with --metrics-bind-address=0"),
+        (
+            not settings.metrics_secure_serving,
+            secured,
+            "not used: metrics are served without TLS unless --metrics-secure-serving is given",
+        ),
+        (
+            settings.leader_elect is False,
+            ("leader_election_lease",),
+            "not used with --leader-elect=false",
+        ),
+    )
+    return {
+        flag_of(name): why
+        for holds, names, why in reasons
+        for name in names
+        if holds and getattr(settings, name)
+    }

@@ -138,6 +138,16 @@ def test_every_number_has_a_unit_and_nothing_else_has() -> None:
         ("--tls-min-version=VersionTLS13", "--tls-min-version"),
         ("--tls-cipher-suites=TLS_AES_128_GCM_SHA256", "--tls-cipher-suites"),
         ("--metrics-cert-dir=x", "--metrics-cert-dir"),
+        ("--metrics-bind-address=0 --enable-pprof", "--enable-pprof"),
+        ("--metrics-bind-address=0 --enable-pprof-debug", "--enable-pprof-debug"),
+        ("--metrics-bind-address=0 --trace-entries=1", "--trace-entries"),
+        (
+            "--metrics-bind-address=0 --metrics-secure-serving --metrics-cert-dir=x",
+            "--metrics-secure-serving",
+        ),
+        ("--metrics-bind-address=:1 --enable-pprof --trace-entries=1", ""),
+        ("--leader-elect=false --leader-election-lease=a", "--leader-election-lease"),
+        ("--leader-elect --leader-election-lease=a", ""),
     ],
 )
 def test_what_works_and_is_probably_not_meant_is_remarked_upon(
