@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from math import ceil, floor
 from typing import Any, Final
 
 from lean_sandbox.model.service import DEFAULT_PROTOCOL
@@ -54,13 +53,13 @@ _SAME_WHEN_EMPTY: Final = _MAPS | frozenset({"metadata", "resources"})
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,4})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
 )
-_SUFFIX: Final = {
-    **{letter: Fraction(1000) ** power for power, letter in enumerate("num", -3)},
-    **{letter: Fraction(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
-    **{f"{letter}i": Fraction(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+_DECIMAL: Final = {
+    letter: 3 * power for power, letter in enumerate(("n", "u", "m", "", *"kMGTPE"), -3)
 }
+_BINARY: Final = {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", 1)}
 # The finest unit the API keeps; finer values are rounded away from zero.
-_NANO: Final = 10**9
+_NANO_DIGITS: Final = 9
+_NANO: Final = 10**_NANO_DIGITS
 # Far beyond every value the API accepts; guards against exponents that would eat all memory.
 _MAX_EXPONENT: Final = 64
 # Arithmetic on very many digits takes seconds; the API server itself stores none of that length.
@@ -105,8 +104,14 @@ def parse_quantity(value: Any) -> Fraction | None:
     if match is None:
         return None
     number, exponent, suffix = match.groups()
-    power = int(exponent[1:]) if exponent else 0
+    power = int(exponent[1:]) if exponent else _DECIMAL.get(suffix, 0)
     if abs(power) > _MAX_EXPONENT:
         return None
-    scaled = Fraction(number) * Fraction(10) ** power * _SUFFIX.get(suffix, Fraction(1)) * _NANO
-    return Fraction(ceil(scaled) if scaled > 0 else floor(scaled), _NANO)
+    # Integers: a tenant's object may have 80,000 quantities, and fractions take ten times as long.
+    whole, _, decimals = number.partition(".")
+    digits = int(whole + decimals) * _BINARY.get(suffix, 1)
+    shift = power - len(decimals) + _NANO_DIGITS
+    if shift >= 0:
+        return Fraction(digits * 10**shift, _NANO)
+    unit = 10**-shift
+    return Fraction(-(-digits // unit) if digits > 0 else digits // unit, _NANO)

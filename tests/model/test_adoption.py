@@ -13,7 +13,7 @@ from lean_sandbox.model.claim import ClaimFacts
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import adoption_patch, needs_template_touch
 from lean_sandbox.model.names import name_hash
-from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec, view_of
+from lean_sandbox.model.sandbox import PodTemplateMetadata, view_of
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import build_member
 from tests.model.extensions import (
@@ -221,9 +221,3 @@ def test_any_member_ends_with_one_owner_and_all_foreign_keys(
     trace = {TRACE: claim.trace_context} if claim.trace_context else {}
     assert after["metadata"]["annotations"] == {**before, **trace}
     assert (after["spec"] == stored["spec"]) or touches
-
-
-def test_the_adopted_spec_still_decodes() -> None:
-    """What adoption leaves behind is a Sandbox's spec."""
-    spec = adopted(member(), view=template())["spec"]
-    assert isinstance(sandbox(spec).spec, SandboxSpec)

@@ -109,6 +109,7 @@ def test_keys_are_qualified_names(key: str) -> None:
         (f"evil{USERS}", False),
         ("agents.x-k8s.io", False),
         ("users.io", False),
+        ("cluster-autoscaler.kubernetes.io", False),
     ],
 )
 def test_label_domains_come_from_the_allow_list(domain: str, is_allowed: bool) -> None:  # noqa: FBT001
@@ -119,21 +120,14 @@ def test_label_domains_come_from_the_allow_list(domain: str, is_allowed: bool) -
         assert text.endswith(f': label domain "{domain}" is not in the allowlist')
 
 
-@pytest.mark.claim_case(29, 30)
-@pytest.mark.parametrize("key", [REF_HASH, "agents.x-k8s.io/sandbox-name-hash", SAFE])
-def test_labels_that_steer_the_system_are_out_of_reach(key: str) -> None:
-    """Claim cases 29, 30: hijacked hashes are rejected, and safe-to-evict is no label."""
-    assert "is not in the allowlist" in fault_of({key: "v"})
-
-
 @pytest.mark.claim_case(25)
-@pytest.mark.parametrize(("key", "value"), [("app", "sandbox-router"), ("APP", "Sandbox-Router")])
+@pytest.mark.parametrize("key", ["app", "APP", "Other"])
+@pytest.mark.parametrize("value", ["sandbox-router", "Sandbox-Router", "other"])
 def test_nobody_poses_as_the_router(key: str, value: str) -> None:
-    """Claim case 25: the exact text, whatever the case of the letters."""
-    assert fault_of({key: value}) == (
-        f'invalid additionalPodMetadata: failed to validate label "{key}": '
-        f'restricted system label value: "{key}"="{value}" is not allowed in AdditionalPodMetadata'
-    )
+    """Claim case 25: whatever the case of the letters; the key or the value alone is no pose."""
+    poses = key.lower() == "app" and value.lower() == "sandbox-router"
+    refusal = f': restricted system label value: "{key}"="{value}" is not allowed in '
+    assert (refusal in fault_of({key: value})) is poses
 
 
 @pytest.mark.claim_case(27, 28, 29)
@@ -319,11 +313,3 @@ def test_merging_twice_changes_nothing_more(
     current = PodTemplateMetadata(labels, annotations)
     once = desired_pod_metadata(None, wanted, ref_hash=H, current=current)
     assert desired_pod_metadata(None, wanted, ref_hash=H, current=once) == once
-
-
-@pytest.mark.parametrize("key", ["app", "APP", "Other"])
-@pytest.mark.parametrize("value", ["sandbox-router", "Sandbox-Router", "other"])
-def test_only_the_routers_own_label_is_the_routers(key: str, value: str) -> None:
-    """In any spelling; either alone is no pose."""
-    poses = key.lower() == "app" and value.lower() == "sandbox-router"
-    assert ("restricted system label value" in fault_of({key: value})) is poses

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
 from lean_sandbox.model.claim_sandbox import build_cold_sandbox, launch_type_patch
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import TemplateView
@@ -25,11 +24,9 @@ from tests.model.support import as_json
 H = name_hash("tpl")
 
 
-def cold(
-    view: TemplateView | None = None, claim: ClaimFacts | None = None, **spec: Any
-) -> dict[str, Any]:
+def cold(view: TemplateView | None = None, **spec: Any) -> dict[str, Any]:
     """Return the body as the server would read it."""
-    body = build_cold_sandbox(claim or facts(), claim_spec(**spec), view or template())
+    body = build_cold_sandbox(facts(), claim_spec(**spec), view or template())
     result: dict[str, Any] = as_json(body)
     return result
 
@@ -37,7 +34,7 @@ def cold(
 @pytest.mark.claim_case(1)
 def test_a_plain_claim_makes_a_plain_sandbox() -> None:
     """Claim case 1: name, labels, annotation, one owner; no policy, no mode, no eviction mark."""
-    assert as_json(build_cold_sandbox(facts(), SandboxClaimSpec(), template())) == {
+    assert cold() == {
         "apiVersion": "agents.x-k8s.io/v1beta1",
         "kind": "Sandbox",
         "metadata": {
@@ -68,7 +65,6 @@ def test_a_plain_claim_makes_a_plain_sandbox() -> None:
             }
         },
     }
-    assert cold() == as_json(build_cold_sandbox(facts(), SandboxClaimSpec(), template()))
 
 
 @pytest.mark.claim_case(33)

@@ -14,12 +14,15 @@ from lean_sandbox.watch.resources.sandbox import build_sandbox
 
 
 @pytest.mark.case(11)
+@pytest.mark.template_case(44)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("", "811c9dc5"),
         ("a", "e40c292c"),
         ("my-sandbox", "374de8f5"),
+        ("test-template", "69155462"),
+        ("pool", "91dd7983"),
         ("sandbox-name", "ab179450"),
         ("test-sandbox", "86489827"),
         ("my-warm-pool", "034dafb4"),
@@ -27,7 +30,7 @@ from lean_sandbox.watch.resources.sandbox import build_sandbox
     ],
 )
 def test_name_hash_is_32_bit_fnv_1a(name: str, expected: str) -> None:
-    """Case 11: the hash of a name is its 32-bit FNV-1a value."""
+    """Case 11, Template case 44: the hash of a name is its 32-bit FNV-1a value."""
     assert name_hash(name) == expected
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.model.warmpool import ReplacementPace, SandboxWarmPoolStatus, build_member
+from lean_sandbox.model.warmpool import SandboxWarmPoolStatus, build_member
 from tests.model.extensions import (
     CREATED_BY,
     LAUNCH_TYPE,
@@ -169,18 +169,3 @@ def test_a_patch_leads_from_any_status_to_any_other(
     after = merged(as_json(stored), whole_status(new))
     assert after == as_json(new)
     assert 0 not in after.values()
-
-
-def test_members_that_all_end_are_replaced_after_pauses_that_double_to_five_minutes() -> None:
-    """At once, then after 10 s; a member from before the last replacement begins anew."""
-    pace = ReplacementPace()
-    now_s = 1000.0
-    assert pace.wait_s(now_s) == 0.0
-    pace.replaced(now_s - 100.0, now_s)
-    for pause_s in (10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0):
-        assert pace.wait_s(now_s) == pause_s
-        now_s += pause_s
-        assert pace.wait_s(now_s) == 0.0
-        pace.replaced(now_s, now_s)
-    pace.replaced(now_s - 1000.0, now_s + 300.0)
-    assert pace.wait_s(now_s + 300.0) == 10.0

@@ -177,16 +177,19 @@ def test_a_replacement_of_one_made_since_the_last_waits_longer(
     assert pace.wait_s(now_s + wait_s) == 0.0
 
 
-def test_the_pause_between_replacements_ends_at_five_minutes() -> None:
-    """It doubles with each that is replaced as well."""
+def test_members_that_all_end_are_replaced_after_pauses_that_double_to_five_minutes() -> None:
+    """At once, then after 10 s; a member from before the last replacement begins anew."""
     pace = ReplacementPace()
     now_s = 1000.0
-    waits_s = []
-    for _ in range(8):
+    assert pace.wait_s(now_s) == 0.0
+    pace.replaced(now_s - 100.0, now_s)
+    for pause_s in (10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0):
+        assert pace.wait_s(now_s) == pause_s
+        now_s += pause_s
+        assert pace.wait_s(now_s) == 0.0
         pace.replaced(now_s, now_s)
-        waits_s.append(pace.wait_s(now_s))
-        now_s += waits_s[-1]
-    assert waits_s == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
+    pace.replaced(now_s - 1000.0, now_s + 300.0)
+    assert pace.wait_s(now_s + 300.0) == 10.0
 
 
 def test_the_newest_failure_is_told_until_one_as_new_is_ready_or_it_is_old() -> None:

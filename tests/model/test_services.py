@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.controllers.sandbox.plans import refusal
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.podspec import shape_of
 from lean_sandbox.model.service import (
@@ -21,8 +20,6 @@ from lean_sandbox.model.service import (
     derive_ports,
     owned_service_patch,
 )
-from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.children import ServiceEntry
 from tests.model.support import HASH, HASH_KEY, REFERENCE, as_json, merged, sandbox_meta
 
 Port = tuple[str, int, str]
@@ -194,24 +191,6 @@ def test_each_compared_port_field_is_a_drift(port: ServicePort) -> None:
     """Name, protocol, number and target are compared, position by position."""
     assert repair(owned((port,)), (HTTP,)) is not None
     assert repair(owned((port, HTTP)), (HTTP, port)) is not None
-
-
-@pytest.mark.case(48, 49, 51, 52, 53, 92, 94, 103, 104, 105)
-@pytest.mark.parametrize(
-    ("labels", "is_allowed"),
-    [
-        ({"agents.x-k8s.io/adoptable": "true"}, True),
-        ({HASH_KEY: HASH}, True),
-        ({"agents.x-k8s.io/adoptable": "yes"}, False),
-        ({HASH_KEY: "811c9dc5"}, False),
-        ({}, False),
-        (None, False),
-    ],
-)
-def test_adoption_needs_one_of_two_labels(labels: dict[str, str] | None, is_allowed: bool) -> None:  # noqa: FBT001
-    """Cases 48-53, 92, 94, 103-105: only ``adoptable: "true"`` or the own hash authorise."""
-    service = ServiceEntry(Key("ns", "sb-1"), "u-2", 1, labels=labels)
-    assert (refusal("service", service, "sb-1") is None) is is_allowed
 
 
 @pytest.mark.case(93)

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from lean_sandbox.model.conditions import Condition, find, has_reason
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus
-from lean_sandbox.model.sandbox_status import Observation, expired_mark, next_status, status_patch
+from lean_sandbox.model.sandbox_status import (
+    FailedStep,
+    Observation,
+    expired_mark,
+    next_status,
+    status_patch,
+)
 from tests.model.support import HASH, HASH_KEY, LATER, NOW, as_json, merged, pod, seen
 
 SELECTOR = f"{HASH_KEY}={HASH}"
@@ -113,6 +119,25 @@ def test_the_mark_of_expiry_touches_only_ready_and_scheduling() -> None:
     assert is_marked_expired(marked)
     assert not is_marked_expired(old)
     assert not is_marked_expired(EMPTY_STATUS)
+
+
+@pytest.mark.case(66, 114)
+def test_a_failed_step_is_told_word_for_word() -> None:
+    """Cases 66, 114: each stands, with a colon, before the error of the API."""
+    assert [str(step) for step in FailedStep] == [
+        "failed to get PVC",
+        "failed to patch PVC with owner reference",
+        "pod get failed",
+        "pod already exists but failed to fetch",
+        "failed to delete pod",
+        "failed to patch pod",
+        "failed to clear pod name annotation",
+        "service get failed",
+        "failed to update service with owner reference",
+        "failed to patch owned service",
+        "failed to delete service",
+        "failed to get pod",
+    ]
 
 
 # --- the patch ---------------------------------------------------------------------------------
