@@ -31,8 +31,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # Delay of the reconcile of a Sandbox that was ready when another controller changed it.
 _REPORT_AFTER_S = 0.1
 _URGENT = (
-    Change.GONE
-    | Change.DELETING
+    Change.DELETING
     | Change.OWNERS
     | Change.LABELS
     | Change.ANNOTATIONS
@@ -170,13 +169,14 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed."""
-        if delta.initial:
+        if delta.new is None:
+            self.wake(delta.key, reason="sandbox gone")
+        elif delta.initial:
             # Its Pod may not be listed yet.
-            is_ready = delta.new is not None and delta.new.is_ready
-            rank = Rank.SPARE if is_ready else Rank.CLIENT
+            rank = Rank.SPARE if delta.new.is_ready else Rank.CLIENT
             self.queue.add(delta.key, rank=rank, cause=Cause.LISTED, reason="sandbox")
         else:
-            self.wake(delta.key, reason="sandbox gone" if delta.new is None else "sandbox")
+            self.wake(delta.key, reason="sandbox")
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
@@ -184,13 +184,12 @@ class SandboxController(Controller[SandboxEntry]):
         keys = _concerned(delta, if_unowned=True)
         hidden = self.hidden
         # Only for names that a Sandbox expects: nothing would ever forget the others.
-        if delta.new is None and any(
-            one.pod_key == key for one in map(self.cache.get, {key, *keys}) if one
-        ):
-            if delta.saw_deletion or (delta.old is not None and delta.old.is_deleting):
+        expecting = (one for one in map(self.cache.get, keys) if one and one.pod_key == key)
+        if delta.new is None and any(expecting):
+            if delta.saw_deletion:
                 hidden.ended(key)
             else:
-                # A forced deletion, or only the loss of its tracking label.
+                # A forced deletion, one that no watch has shown, or the loss of its tracking label.
                 hidden.lost(key)
         if delta.initial:
             return

@@ -85,7 +85,7 @@ class PodOfSandbox:
         # An annotation that names this Pod is wrong only if there is none, which the create itself
         # shows; one that names another Pod is known to be wrong already.
         names_this = self._run.entry.pod_key == self._run.key
-        if clears_annotation and not names_this:
+        if not names_this:
             await self._clear_annotation()
         sandbox = await self._run.whole()
         emit = self._context.events.emit
@@ -161,8 +161,8 @@ class PodOfSandbox:
         pod = self._pod
         if pod is None or not self._run.owns(pod) or not pod.needs_fetch:
             return
-        if self._run.view.is_suspended and pod.state is not None and pod.is_terminating:
-            # Only its end matters now, and the watch shows that.
+        if self._run.view.is_suspended and pod.state is not None:
+            # It terminates: only its end matters now, and the watch shows that.
             return
         held_s = self._held_s(pod)
         if held_s > 0.0:
@@ -178,14 +178,11 @@ class PodOfSandbox:
         return self._context.throttle.hold_fetch(self._run.key, self._context.clock.monotonic())
 
     async def _fetch_state(self, pod: PodEntry) -> None:
-        # A stale state is not reported when the fetch fails; and if the Pod has gone between the
-        # event and the fetch, its DELETED event is on its way.
+        # A stale state is not reported when the fetch fails.
         self._pod = None
         self._context.throttle.fetched(self._run.key)
         with failing_as(FailedStep.POD_GET):
-            fresh = await self._requests.get_pod(pod.key)
-        if fresh is not None and fresh.uid == pod.uid:
-            self._pod = fresh
+            self._pod = await self._requests.get_pod(pod.key)
 
     async def _delete_pod(self, pod: PodEntry) -> None:
         """Delete the Pod, and only then fetch its latest state if the known one may be stale."""

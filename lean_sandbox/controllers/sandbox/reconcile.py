@@ -24,7 +24,7 @@ from lean_sandbox.controllers.sandbox.throttle import (
     is_on_the_way_up,
     is_unplaced,
 )
-from lean_sandbox.kube.errors import Invalid
+from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.kube.events import Severity
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, has_reason, is_true
@@ -258,11 +258,11 @@ class SandboxReconcile:
             return
         try:
             await self._requests.patch_status(entry, {"status": patch}, new)
-        except Invalid as error:
+        except ControlPlaneError as error:
             if not error.is_schema_refusal:
                 raise
             # The schema refuses any update of the object until the object is changed.
-            log.warning("status_refused", key=str(entry.key), reason=error.message)
+            log.warning("status_refused", key=str(entry.key), reason=message_of(error))
             self._run.state.refused = entry.generation
             return
         self._report(new)
@@ -273,7 +273,8 @@ class SandboxReconcile:
     def _report(self, new: SandboxStatus) -> None:
         ready = find(new.conditions, names.READY)
         before = find(self._run.old.conditions, names.READY)
-        if ready is None or (before is not None and before.reason == ready.reason):
+        assert ready is not None
+        if before is not None and before.reason == ready.reason:
             return
         is_lost = before is not None and before.status == names.TRUE
         if ready.reason == names.REASON_SANDBOX_EXPIRED and self._run.view.is_deleted_at_expiry:

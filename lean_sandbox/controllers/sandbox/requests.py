@@ -20,7 +20,7 @@ from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Key, Knowledge, key_of
 from lean_sandbox.watch.resources.children import ServiceEntry
-from lean_sandbox.watch.resources.pod import WAITING, PodEntry
+from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # Bytes of responses to creates: at 2 to 3 KiB each, as many as a large batch of a pool makes.
@@ -163,18 +163,16 @@ class SandboxRequests(ObjectWriter):
         # From now on there may be a Pod, even if no response comes.
         self.hidden.forget(sandbox)
         pods = self._caches.pods
-        written = await self.create(pods, sandbox.namespace, body, name=sandbox.name)
-        entry = written.entry
+        entry = (await self.create(pods, sandbox.namespace, body, name=sandbox.name)).entry
         if entry.state is not None:
+            # A list was faster than the response, and has shown the whole Pod.
             return entry
         # The server sets this phase on every Pod it creates.
         state = PodState(phase=names.POD_PENDING)
-        is_known = entry.hint == WAITING and written.is_latest
-        knowledge = Knowledge.KNOWN if is_known else Knowledge.STALE
         if pods.get(entry.key) is not entry:
             # An event that waited for the response has shown more, or the end of the Pod.
-            return msgspec.structs.replace(entry, state=state, knowledge=knowledge)
-        return pods.mark(entry, state=state, knowledge=knowledge)
+            return msgspec.structs.replace(entry, state=state, knowledge=Knowledge.KNOWN)
+        return pods.mark(entry, state=state, knowledge=Knowledge.KNOWN)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete exactly this Pod; false if it was gone. Raises Conflict if its name is taken."""

@@ -106,7 +106,7 @@ class SandboxRun:
         """
         self.sandbox = await self.context.requests.get_sandbox(self.key)
         fresh = self.context.caches.sandboxes.latest(self.entry)
-        if self.sandbox is None or fresh is None or fresh.is_deleting or fresh.needs_fetch:
+        if fresh is None or fresh.is_deleting or fresh.needs_fetch:
             return False
         assert fresh.status is not None
         self.entry = fresh
@@ -179,16 +179,19 @@ class SandboxRun:
     async def whole(self) -> Sandbox:
         """Return the whole Sandbox, fetched once; raises OvertakenError if it has changed."""
         sandbox = self.sandbox or await self.context.requests.get_sandbox(self.key)
+        # One that is gone is not cached any more either.
         self.entry = self.check_unchanged()
-        if sandbox is None:
-            raise OvertakenError
+        assert sandbox is not None
         self.sandbox = sandbox
         return sandbox
 
     def check_unchanged(self) -> SandboxEntry:
-        """Return the Sandbox's current entry; raise OvertakenError if spec or uid have changed."""
+        """Return the Sandbox's current entry; raise OvertakenError if spec or uid have changed.
+
+        Or if somebody deletes it: the server counts that as another generation.
+        """
         fresh = self.context.caches.sandboxes.latest(self.entry)
-        if fresh is None or fresh.is_deleting or fresh.generation != self.entry.generation:
+        if fresh is None or fresh.generation != self.entry.generation:
             raise OvertakenError
         return fresh
 

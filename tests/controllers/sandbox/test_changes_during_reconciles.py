@@ -18,15 +18,22 @@ POD_NAME = "agents.x-k8s.io/pod-name"
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])
-async def test_expiry_of_an_object_whose_status_is_refused_ends_its_pod(policy: str) -> None:
+@pytest.mark.parametrize("has_status", [True, False])
+async def test_expiry_of_an_object_whose_status_is_refused_ends_its_pod(
+    policy: str, *, has_status: bool
+) -> None:
     """The Pod (and with Delete the object) goes although nothing can be said about it.
 
     Changes v1.0.6: an existing violator fails every status write; expiry must not spin.
     """
     async with open_world() as world:
-        await world.ready_sandbox(dying(60.0, policy=policy))
-        world.forget_requests()
+        body = dying(60.0, policy=policy)
+        if has_status:
+            await world.ready_sandbox(body)
         world.plane.fail_next("patch", "sandboxes/status", 422, times=100_000, body=BY_SCHEMA)
+        if not has_status:
+            await world.create(body)
+        world.forget_requests()
         # 60 s until expiry, and one tenth of a second of it.
         await world.advance(60.0)
         await world.advance(0.1)
@@ -34,6 +41,21 @@ async def test_expiry_of_an_object_whose_status_is_refused_ends_its_pod(policy: 
         assert pod is None or pod["metadata"].get("deletionTimestamp")
         assert (world.find("sandboxes") is None) is (policy == "Delete")
         assert len(world.requests("patch", "sandboxes")) < 10
+
+
+async def test_a_look_that_an_edit_overtakes_is_taken_again() -> None:
+    """The answer is older than what the watch has shown: nothing is made of it."""
+    async with open_world() as world:
+        store = world.plane.store
+        held = world.plane.hold("get", "sandboxes", times=1)
+        store.create(sandbox())
+        await world.until(lambda: held.waiting)
+        store.patch(SANDBOXES, NS, "sb-1", SUSPEND)
+        await world.moments(300)
+        held.release()
+        await world.settle()
+        assert condition(world.get(), "Suspended")["reason"] == "PodTerminated"
+        assert not world.requests("create", "pods")
 
 
 async def test_a_suspension_during_the_clearing_of_an_annotation_makes_no_pod() -> None:

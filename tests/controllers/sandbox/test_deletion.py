@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.names import SANDBOXES
-from tests.support.suspension import suspend
+from tests.support.suspension import SUSPENDED, suspend
 from tests.support.world import NS, condition, open_world, sandbox
 
+Json = dict[str, Any]
 HELD = {"finalizers": ["example.com/hold"]}
 # Two names whose 32-bit FNV-1a hashes are equal.
 COLLIDING = ("sandbox-ujtra", "sandbox-oikxw")
@@ -43,15 +46,19 @@ async def test_a_sandbox_found_being_deleted_at_the_start_is_left_alone() -> Non
             assert not second.writes()
 
 
-@pytest.mark.case(131)
-async def test_a_sandbox_that_is_gone_when_its_turn_comes_is_no_error() -> None:
-    """Case 131: it went between the event and the GET; nothing is written, no reconcile fails."""
+@pytest.mark.case(130, 131)
+@pytest.mark.parametrize("metadata", [{}, HELD], ids=["gone", "going"])
+async def test_a_sandbox_deleted_when_its_turn_comes_is_no_error(metadata: Json) -> None:
+    """Case 131: it went between the event and the GET; nothing is written, no reconcile fails.
+
+    Nor about one that a finalizer holds (130), which has no child to be made.
+    """
     async with open_world() as world:
         world.forget_requests()
         world.meanwhile("get", "sandboxes", lambda: world.plane.store.delete(SANDBOXES, NS, "sb-1"))
-        await world.create(sandbox())
+        await world.create(sandbox(spec=SUSPENDED, metadata=metadata))
         await world.advance(60.0)
-        assert world.find("sandboxes") is None
+        assert (world.find("sandboxes") is not None) is bool(metadata)
         assert world.asked(events=True) == {"get sandboxes": 1}
         assert all(report.error is None for report in world.reports)
 

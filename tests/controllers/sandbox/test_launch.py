@@ -302,6 +302,16 @@ async def test_a_server_that_asks_to_wait_is_given_the_time() -> None:
         assert world.find("pods") is not None
 
 
+async def test_a_sandbox_that_cannot_be_read_is_tried_again() -> None:
+    """Nothing of its spec is known until then, not even whether it ends."""
+    async with open_world() as world:
+        world.plane.fail_next("get", "sandboxes", 500, times=3)
+        await world.create(sandbox())
+        assert world.find("pods") is None
+        await world.advance(1.0)
+        assert world.find("pods") is not None
+
+
 @pytest.mark.case(27)
 async def test_in_a_namespace_on_its_way_out_nothing_is_reported_or_hurried() -> None:
     """Case 27: a create refused because the namespace ends waits 30 s and writes no status."""
