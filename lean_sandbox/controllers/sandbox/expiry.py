@@ -19,11 +19,8 @@ class SandboxExpiry:
         self._caches = run.context.caches
         self._requests = run.context.requests
 
-    async def find_pod(self) -> PodEntry | None:
-        """Return the Pod of the name that is expected. At most one GET."""
-        return await self._find(self._run.entry.pod_key)
-
-    async def _find(self, key: Key) -> PodEntry | None:
+    async def find_pod(self, key: Key) -> PodEntry | None:
+        """Return the Pod of this name. At most one GET."""
         pod = self._caches.pods.get(key)
         if pod is None and not self._requests.hidden.is_absent(key):
             with failing_as(FailedStep.EXPIRY_POD_GET):
@@ -40,7 +37,7 @@ class SandboxExpiry:
         # A user could name another Pod in the annotation, and so keep this one alive.
         for key in dict.fromkeys((run.entry.pod_key, run.key)):
             may_exist = not is_absent or self._requests.hidden.is_doubtful(key)
-            pod = await self._find(key) if may_exist else self._caches.pods.get(key)
+            pod = await self.find_pod(key) if may_exist else self._caches.pods.get(key)
             if pod is not None and run.owns(pod):
                 pods[key] = pod
         for pod in pods.values():

@@ -190,7 +190,7 @@ class SandboxReconcile:
         self._context.throttle.settled(self._run.key)
         # A Sandbox that is deleted takes its Pod with it.
         is_looked_for = not (status.selector or self._run.view.is_deleted_at_expiry)
-        if is_looked_for and await self._expiry.find_pod() is not None:
+        if is_looked_for and await self._expiry.find_pod(entry.pod_key) is not None:
             selector = sandbox_status.selector_of(self._run.key.name)
             status = msgspec.structs.replace(status, selector=selector)
         now = self._context.server_time.now()

