@@ -197,7 +197,7 @@ class EventDecoder(Generic[E]):
         if received.column_definitions:
             self._learn_columns(received.column_definitions)
         version = received.metadata.resource_version
-        if not version and received.rows and received.rows[0].object is not None:
+        if received.rows and received.rows[0].object is not None:
             # As a Table: the version is that of the object in its only row.
             version = received.rows[0].object.metadata.resource_version
         self._advance(version)

@@ -297,12 +297,23 @@ async def test_a_conflict_is_run_again_and_undoes_nothing() -> None:
         assert found["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_policy_that_a_finalizer_keeps_is_used_again_while_it_is_there() -> None:
-    """One DELETE; opted in again, it gets the rules, claims are served, and another follows it."""
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_a_policy_that_a_finalizer_keeps_is_used_again_while_it_is_there(
+    *, is_shown: bool
+) -> None:
+    """One DELETE; opted in again, it gets the rules, claims are served, and another follows it.
+
+    Whether the watch shows that it stays before the DELETE is answered, or after.
+    """
     async with open_pools() as world:
         await world.create(placed())
         await world.create(pool(replicas=0))
         await world.patch(POLICIES, NAME, {"metadata": {"finalizers": ["example.com/hold"]}})
+        if is_shown:
+            held = world.plane.hold("delete", "networkpolicies", answers=True, times=1)
+            world.plane.store.patch(TEMPLATES, NS, "tpl", {"spec": UNMANAGED})
+            await world.until(lambda: any(one.is_deleting for one in world.whole.caches.policies))
+            held.release()
         await change_template(world, UNMANAGED)
         await rest(world)
         assert world.writes()["delete networkpolicies"] == 1

@@ -319,7 +319,7 @@ async def test_a_list_without_a_version_is_refused() -> None:
 def test_what_no_decoder_takes_costs_its_own_object_alone(what: bytes) -> None:
     """What looks like half a pair, in a text of another tenant on the page, is left as it is."""
     hand = Hand(sandbox_kind())
-    odd = {**sandbox("odd", 10), "more": {"what": "WHAT", "depth": [[1]]}}
+    odd = {**sandbox("odd", 10), "more": ["WHAT", [[1]], "WHAT"]}
     good = sandbox("good", 11, annotations={"path": "C:\\ud8ab"})
     body = msgspec.json.encode(page([odd, good], 12)).replace(b'"WHAT"', what)
     hand.cache.begin_list(None)

@@ -158,7 +158,10 @@ def _stopped(phase: str, reason: str, *, beside: bool = False) -> dict[str, Any]
     form = "waiting" if reason == "CrashLoopBackOff" else "terminated"
     states = [{"name": "main", "state": {form: {"reason": reason}}}] if reason else []
     running = [{"name": "other", "ready": True, "state": {"running": {}}}] if beside else []
-    found["status"]["containerStatuses"] = states + running
+    if reason == "Evicted":
+        found["status"]["reason"] = reason
+    else:
+        found["status"]["containerStatuses"] = states + running
     return found
 
 
@@ -180,6 +183,7 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
                 ("Failed", "Error"),
                 ("Failed", "OOMKilled"),
                 ("Failed", ""),
+                ("Failed", "Evicted"),
                 ("Running", "Error"),
                 ("Running", "Completed"),
                 ("Running", "CrashLoopBackOff"),
