@@ -83,16 +83,11 @@ def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence
     return EXIT_OK
 
 
-def _run_companions(scanned: Scanned) -> int:
-    if not effective(scanned, os.environ).settings.companions:
-        raise ConfigError(
-            "--companions names none", way_out=f"name some of {', '.join(COMPANIONS)}"
-        )
-    return _run_controller(scanned, companions_only=True)
-
-
 def _run_controller(scanned: Scanned, *, companions_only: bool = False) -> int:
     found = effective(scanned, os.environ)
+    if companions_only and not found.settings.companions:
+        way_out = f"name some of {', '.join(COMPANIONS)}"
+        raise ConfigError("--companions names none", way_out=way_out)
     # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
     # never uses. None in its place reads as not installed.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
@@ -209,6 +204,7 @@ def _run_version(_given: Namespace) -> int:
     return EXIT_OK
 
 
+_RUN_COMPANIONS: Final = functools.partial(_run_controller, companions_only=True)
 _RUNNING: Final = "Run it"
 GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
     "Try it, without a cluster": {
@@ -275,7 +271,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
         "companions": Command(
             "run companions beside whatever controller the cluster has",
             ("lean-sandbox companions --companions=idle,recreate,rollout --extensions",),
-            functools.partial(_with_settings, "companions", _run_companions),
+            functools.partial(_with_settings, "companions", _RUN_COMPANIONS),
             "Needs nothing but the definitions and a controller of Sandboxes, this one or the"
             " reference's, and has a Lease of its own. docs/companions.md says what each does.",
             _flags_of("lean_sandbox.config.render"),

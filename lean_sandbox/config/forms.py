@@ -33,14 +33,16 @@ class Form(msgspec.Struct, frozen=True):
     words: tuple[str, ...] = ()
 
 
-def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
+def choice(
+    *words: str, metavar: str, is_case_ignored: bool = False, read: Callable[[str], str] = str
+) -> Form:
     """Return the form of one out of several lower-case words."""
 
     def parse(text: str) -> str:
         word = text.lower() if is_case_ignored else text
         if word not in words:
             raise ValueError(f"it is not one of {', '.join(words)}")
-        return word
+        return read(word)
 
     return Form(metavar, parse, words=words)
 
@@ -48,11 +50,6 @@ def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
 def address(empty: str) -> Form:
     """Return the form of the address of a listener; an empty text means ``empty``."""
     return Form("ADDRESS", lambda text: text or empty)
-
-
-def _representation(text: str) -> Representation:
-    words = tuple(form.value for form in Representation)
-    return Representation(choice(*words, metavar="FORM").parse(text))
 
 
 def _boolean(text: str) -> bool:
@@ -129,6 +126,4 @@ DOMAINS = Form("A,B", _domains, ",".join)
 NAMESPACES = Form("A,B", _namespaces, ",".join)
 LABEL_SELECTOR = Form("SELECTOR", _label_selector, str)
 SHARD = Form("INDEX/COUNT", _shard, lambda shard: str(shard or ""))
-REPRESENTATION = Form(
-    "FORM", _representation, lambda form: form.value, tuple(form.value for form in Representation)
-)
+REPRESENTATION = choice(*Representation, metavar="FORM", read=Representation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -86,7 +86,7 @@ V = TypeVar("V")
 _LONGEST_FAULT: Final = 1024
 
 
-class Representation(Enum):
+class Representation(StrEnum):
     """How the objects of a watch are sent, in the order of preference.
 
     The reflector falls back to the next form when the server answers 406. Measured on a real API

@@ -188,6 +188,12 @@ def test_flags_that_contradict_each_other_are_both_named(
             assert name in told
 
 
+def test_without_a_companion_there_is_nothing_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command says which there are."""
+    assert main(["companions", "--extensions"]) == EXIT_CONFIG
+    assert "--companions names none. To fix: name some of autosize, " in capsys.readouterr().err
+
+
 def test_two_names_that_agree_are_no_contradiction(capsys: pytest.CaptureFixture[str]) -> None:
     """Saying the same thing twice is allowed."""
     assert main(["config", "--log-level=debug", "--zap-log-level=3"]) == EXIT_OK
