@@ -160,21 +160,36 @@ class Staleness:
     A member is fresh if the hash of its blueprint, a label, is that of the template. Another hash
     proves nothing, because another implementation may hash differently: then the spec is compared,
     once for all members with the same hash. A member whose spec somebody has edited is compared on
-    its own, since the hash no longer describes it.
+    its own, since the hash no longer describes it. One that was made from this state is fresh until
+    it is edited, whatever a policy changed of it at once: the next would be no other.
     """
 
     def __init__(self, template: TemplateView) -> None:
         self.template = template
         self._verdicts: dict[str, Freshness] = {}
+        # Uids of those made from this state that do not look so.
+        self._made: set[str] = set()
+
+    def note_made(self, member: ObjectMeta) -> None:
+        """Note a member that was made from the template just now."""
+        if self.by_labels(member, is_orphan=False) is not Freshness.FRESH:
+            if len(self._made) >= _MOST_VERDICTS:
+                self._made.clear()
+            self._made.add(member.uid)
+
+    def _is_as_made(self, member: ObjectMeta) -> bool:
+        return member.uid in self._made and member.generation <= 1
 
     def by_hash(self, member: ObjectMeta) -> Freshness:
         """Compare the hash of a member alone; the name of the template does not count."""
-        if _hash_of(member) == self.template.blueprint_hash:
+        if _hash_of(member) == self.template.blueprint_hash or self._is_as_made(member):
             return Freshness.FRESH
         return self._verdicts.get(_verdict_key(member), Freshness.UNDECIDED)
 
     def by_labels(self, member: ObjectMeta, *, is_orphan: bool) -> Freshness:
         """Compare the labels of a Sandbox: the template, and the hash unless it is an orphan."""
+        if not is_orphan and self._is_as_made(member):
+            return Freshness.FRESH
         if (member.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
             return Freshness.STALE
         return Freshness.UNDECIDED if is_orphan else self.by_hash(member)

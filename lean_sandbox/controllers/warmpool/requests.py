@@ -129,6 +129,8 @@ class MemberRequests:
             await context.writer.delete(self._sandboxes, written.entry)
             text = f'sandbox "{meta.name}" was accepted without its pool as owner'
             raise Invalid(422, Status(reason="Invalid", message=text))
+        if self._staleness is not None:
+            self._staleness.note_made(written.entry.metadata)
         context.wakes.launch(key_of(meta.namespace, meta.name), written.item)
         return written.entry
 

@@ -8,14 +8,16 @@ import pytest
 
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.resources.extensions import TemplateEntry
-from tests.support.builders import placed, pool
+from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import (
+    bound_name,
     change_pool,
     change_template,
     fill,
@@ -28,6 +30,7 @@ from tests.support.extensions import (
     run_all,
 )
 from tests.support.names import POOLS, REF_HASH, TEMPLATE_HASH, TEMPLATE_REF, TEMPLATES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World
 
 Json = dict[str, Any]
@@ -295,6 +298,31 @@ async def test_under_on_replenish_another_template_comes_in_by_and_by() -> None:
         await rest(world)
         assert ids(members(world)) == before
         assert world.writes() == {"patch sandboxwarmpools/status": 1}
+
+
+@pytest.mark.parametrize(("label", "can_be_claimed"), [(REF_HASH, False), (TEMPLATE_HASH, True)])
+async def test_members_that_a_policy_changes_as_they_are_made_are_replaced_only_for_an_edit(
+    label: str,
+    can_be_claimed: bool,  # noqa: FBT001
+) -> None:
+    """Neither label nor spec are those of the template; the next would be no other."""
+
+    def change(kind: Kind, one: Json) -> None:
+        if kind.plural == "sandboxes":
+            one["metadata"].get("labels", {}).pop(label, None)
+            one["spec"]["podTemplate"]["spec"]["hostname"] = "theirs"
+
+    async with open_pools(prepare=lambda plane: add_webhook(plane, change)) as world:
+        await fill(world, pool(replicas=2, strategy="Recreate"))
+        before = ids(members(world))
+        await rest(world)
+        assert not world.writes()
+        await change_template(world, pod("new"))
+        assert await survivors(world, before) == 0
+        assert world.writes()["create sandboxes"] == 2
+        await world.create(claim())
+        await rest(world)
+        assert (bound_name(world) != "c") is can_be_claimed
 
 
 def test_verdicts_on_members_go_with_the_template_they_were_made_on() -> None:
