@@ -13,7 +13,7 @@ sys.dont_write_bytecode = False
 
 import pytest  # noqa: E402
 import structlog  # noqa: E402
-from hypothesis import settings  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 from structlog.typing import Processor  # noqa: E402
 
 from tests.support.patience import PATIENCE_S  # noqa: E402
@@ -28,9 +28,10 @@ pytest_plugins = [
 
 # A loaded machine is no reason to fail: the time limit of each test is the guard. The run that
 # decides over a change is repeatable; a run by hand looks for examples that nobody has tried.
-settings.register_profile("steady", deadline=None, derandomize="CI" in os.environ)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", PATIENT, derandomize="CI" in os.environ)
 # `--hypothesis-profile=thorough`, for a look at many more examples.
-settings.register_profile("thorough", deadline=None, max_examples=5000)
+settings.register_profile("thorough", PATIENT, max_examples=5000)
 settings.load_profile("steady")
 
 
