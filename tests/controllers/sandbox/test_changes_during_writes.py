@@ -15,6 +15,7 @@ from tests.support.world import (
     condition,
     open_world,
     pod_conditions,
+    running_status,
     sandbox,
     tracking,
     write_pod_status,
@@ -115,3 +116,19 @@ async def test_a_pod_that_changes_while_its_status_is_being_written_is_told_next
         await world.advance(1.0)
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["message"]) == ("False", "Pod is Running but not Ready")
+
+
+async def test_a_pod_that_a_list_shows_before_its_create_is_answered_is_known() -> None:
+    """The answer is older: it runs by then, which needs no GET."""
+    async with open_world() as world:
+        held = world.plane.hold("create", "pods", times=1)
+        world.plane.store.create(sandbox())
+        await world.until(lambda: held.waiting)
+        write_pod_status(world.plane, "sb-1", running_status())
+        await world.cut_watches()
+        world.plane.compact()
+        await world.recover()
+        held.release()
+        await world.settle()
+        assert world.is_ready()
+        assert world.asked()["get pods"] == 0

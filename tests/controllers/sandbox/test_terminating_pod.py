@@ -13,12 +13,16 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.metrics.scrape import scraping
 from tests.support.clock import FakeClock
 from tests.support.conditions import says, types
+from tests.support.suspension import SUSPENDED
 from tests.support.world import (
     World,
+    controlled_by,
     open_world,
+    pod_body,
     pod_conditions,
     running_status,
     sandbox,
+    tracking,
     write_pod_status,
 )
 
@@ -156,3 +160,22 @@ async def test_a_pod_deleted_before_it_was_ready_is_told_of_too() -> None:
         await world.delete("pods", "sb-1")
         await world.run_pod()
         assert says(world)[0] == "True"
+
+
+async def test_the_address_of_a_pod_that_terminates_when_it_is_first_seen_is_told() -> None:
+    """Another process has made it, and the Sandbox is suspended: one GET tells where it is."""
+    async with open_world() as world:
+        await world.create(sandbox(spec=SUSPENDED))
+        held = world.plane.hold_events("pods")
+        store = world.plane.store
+        body = pod_body(labels=tracking(), owners=(controlled_by(world.get()),))
+        body["spec"]["nodeName"] = "node-1"
+        store.create(body)
+        write_pod_status(world.plane, "sb-1", running_status())
+        store.delete("pods", "ns", "sb-1", grace_s=30)
+        world.forget_requests()
+        held.release()
+        await world.settle()
+        assert says(world, "Suspended")[1] == "PodTerminating"
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+        assert world.asked()["get pods"] == 1
