@@ -23,7 +23,7 @@ from lean_sandbox.watch.kind import Key, key_of
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 SAMPLE_S: Final = 60.0
 _MOST_CORES: Final = 10**9
-#: How often a server without the API is asked again.
+#: How often a server without the API is asked again; what was known before is then too old.
 LOOK_AGAIN_S: Final = 600.0
 # How old the last sample of a Pod may be that says what it uses now.
 _FRESH_S: Final = 1.5 * SAMPLE_S
@@ -99,7 +99,6 @@ class PodUsage:
                     self._note(one, now_s)
         except (NotFound, NotServed):
             self.is_served = False
-            self._quiet.clear()
             return LOOK_AGAIN_S
         self.is_served = True
         known = self._quiet.items()

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from lean_sandbox.companions.sizing import BEFORE_DOWN_S, BEFORE_OVERRULING_S, RECENT_S
-from lean_sandbox.config.options import Settings
-from lean_sandbox.errors import ConfigError
 from tests.companions.support import PREFIX, annotate, counts, reports, warned_of
 from tests.support.backup import Backup
 from tests.support.builders import claim, placed, pool
@@ -195,6 +193,22 @@ async def test_a_size_of_ours_that_the_watch_is_yet_to_show_is_nobody_elses() ->
         assert size(world) == 9
 
 
+async def test_a_pool_that_is_gone_is_forgotten_and_a_new_one_of_the_name_is_another() -> None:
+    """What has been learned of it does not count for the next."""
+    async with open_sized() as world:
+        await ask(world, *"abc")
+        await world.advance(5.0)
+        assert size(world) == 4
+        await world.delete(POOLS, "pool")
+        for name in "abc":
+            world.plane.store.delete(CLAIMS, NS, name)
+        await world.advance(5.0)
+        await world.create(pool(replicas=2))
+        await annotate(world, POOLS, "pool", min_replicas="2", max_replicas="20")
+        await world.advance(5.0)
+        assert size(world) == 2
+
+
 async def test_a_claim_that_is_made_anew_while_the_watch_is_down_counts() -> None:
     """It has the name of the one before, but wants another member."""
     async with open_sized() as world:
@@ -359,9 +373,3 @@ async def test_a_start_is_learned_from_once() -> None:
             await ask(world, f"c-{number}")
             await world.advance(30.0)
         assert size(world) == 6
-
-
-def test_autosize_needs_the_extensions() -> None:
-    """Without them no pool is watched: the process says so before it starts."""
-    with pytest.raises(ConfigError, match="--extensions"):
-        Settings(companions=("autosize",))

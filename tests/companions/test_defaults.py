@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from lean_sandbox.companions.defaults import ClaimDefaults, Give, Remove, Wait, plan, read_defaults
 from lean_sandbox.companions.kinds import CompanionClaimEntry
-from lean_sandbox.config.options import Settings
-from lean_sandbox.errors import ConfigError
 from lean_sandbox.watch.kind import Key
 from tests.companions.support import PREFIX, annotate, notes, reports
 from tests.support.builders import claim
@@ -204,12 +202,6 @@ async def test_a_pool_that_gets_defaults_gives_them_to_the_claims_it_has() -> No
         await annotate(world, POOLS, "pool", claim_defaults='{"lifetimeSeconds": 60}')
         await world.advance(1.0)
         assert get_claim(world)["spec"]["lifecycle"]["shutdownTime"] == "2026-01-02T03:15:07Z"
-
-
-def test_defaults_need_the_extensions() -> None:
-    """Without them no claim is watched: the process says so before it starts."""
-    with pytest.raises(ConfigError, match="--extensions"):
-        Settings(companions=("defaults",))
 
 
 NUMBERS = st.none() | st.integers(1, 2**31 - 1)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.companions.rolling import change_template, make_ready, members, open_rolling
 from tests.companions.support import PREFIX, annotate, notes, reasons
-from tests.support.builders import claim, placed, pool
+from tests.support.builders import claim
 from tests.support.clock import FakeClock
-from tests.support.extensions import open_claims, run_all, settings
+from tests.support.extensions import open_claims, settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS, World, open_world, sandbox
 
@@ -92,26 +92,3 @@ async def test_a_claim_being_deleted_gets_no_lifecycle(*, is_deleted: bool) -> N
         await world.patch(POOLS, "pool", {"metadata": {"annotations": asks}})
         await world.advance(5.0)
         assert ("lifecycle" in world.plane.store.get(CLAIMS, NS, "c")["spec"]) is not is_deleted
-
-
-async def test_a_pool_that_is_gone_is_forgotten_and_a_new_one_of_the_name_is_another() -> None:
-    """What autosize has learned of it does not count for the next."""
-    asks = {PREFIX + "min-replicas": "1", PREFIX + "max-replicas": "20"}
-    body = pool(replicas=1)
-    body["metadata"]["annotations"] = asks
-    given = settings(companions=("autosize", "rollout"))
-    made = (placed(), body)
-    async with open_world(given, one_time=True, clock=FakeClock(), before=made) as world:
-        await world.advance(2.0)
-        await run_all(world)
-        for name in ("a", "b", "c"):
-            world.plane.store.create(claim(name))
-        await world.advance(5.0)
-        assert world.plane.store.get(POOLS, NS, "pool")["spec"]["replicas"] == 4
-        for name in ("a", "b", "c"):
-            world.plane.store.delete(CLAIMS, NS, name)
-        await world.delete(POOLS, "pool")
-        await world.advance(5.0)
-        await world.create(body)
-        await world.advance(5.0)
-        assert world.plane.store.get(POOLS, NS, "pool")["spec"]["replicas"] == 1

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.companions.usage import LOOK_AGAIN_S, SAMPLE_S, PodMetrics, PodUsage, cores_of
-from lean_sandbox.kube.errors import NotServed
+from lean_sandbox.companions.usage import SAMPLE_S, PodMetrics, PodUsage, cores_of
 from lean_sandbox.kube.resources import Page
 from lean_sandbox.watch.kind import Key
 
@@ -20,14 +19,11 @@ class Samples:
 
     def __init__(self) -> None:
         self.cpu: str | None = "1m"
-        self.is_served = True
         self.asked: list[str | None] = []
 
     async def list(self, *_: object, namespace: str | None, **_more: object) -> Any:
         """Return the samples, as of a server of them."""
         self.asked.append(namespace)
-        if not self.is_served:
-            raise NotServed(404)
         metadata = {"namespace": POD.namespace, "name": POD.name}
         containers = [{"usage": {"cpu": self.cpu}}, {"usage": None}]
         items = [] if self.cpu is None else [{"metadata": metadata, "containers": containers}]
@@ -91,18 +87,6 @@ async def test_what_is_gone_is_forgotten() -> None:
     assert len(found._quiet) == 1
     await found.sample(180.5)
     assert len(found._quiet) == 0
-
-
-async def test_a_server_without_samples_is_asked_again_later() -> None:
-    """What was known is not known any more; once they are served, they count."""
-    samples, found = usage()
-    await found.sample(0.0)
-    samples.is_served = False
-    assert await found.sample(60.0) == LOOK_AGAIN_S
-    assert (found.is_served, found.quiet_since(POD, 60.0)) == (False, None)
-    samples.is_served = True
-    assert await found.sample(660.0) == SAMPLE_S
-    assert (found.is_served, found.quiet_since(POD, 660.0)) == (True, 660.0)
 
 
 @pytest.mark.parametrize(
