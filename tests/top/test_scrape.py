@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.top import scrape
-from lean_sandbox.top.figures import Scraped
+from lean_sandbox.top.figures import ControllerFigures, Scraped
 from lean_sandbox.top.scrape import MetricsReader, scraped
 from lean_sandbox.watch.kind import Key
 from tests.kube.server import Answer, in_turn, reply, serve
@@ -44,13 +44,8 @@ def test_a_page_is_summed_up() -> None:
 
 def test_what_is_not_on_the_page_is_not_known() -> None:
     """A page of something else leaves everything open."""
-    said = scraped(URL, "go_goroutines 7\n<html>\n").controller
-    assert said.memory_bytes is None
-    assert said.cpu_seconds is None
-    assert said.queued is None
-    assert said.warm is None
-    assert said.is_leading is None
-    assert said.failing_watches == ()
+    found = scraped(URL, "go_goroutines 7\n<html>\n")
+    assert found == Scraped(ControllerFigures(url=URL), {})
 
 
 def test_a_series_without_its_labels_is_one_without_a_name() -> None:
