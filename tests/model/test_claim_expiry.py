@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
 from lean_sandbox.model.claim import expire_at as claim_expires_at
-from lean_sandbox.model.claim_status import ClaimError, ClaimFault, requeue_after_s
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
-from lean_sandbox.runtime.workers import Requeue
 from tests.model.extensions import NOW, additional, claim_object, condition, seconds
 
 
@@ -74,28 +72,6 @@ def test_a_plain_claim_is_plain() -> None:
     assert nothing == ClaimView()
 
 
-@pytest.mark.claim_case(100, 101)
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [(None, False), ("Retain", False), ("Delete", True), ("DeleteForeground", True)],
-)
-def test_both_delete_policies_delete_the_claim(
-    policy: str | None,
-    expected: bool,  # noqa: FBT001
-) -> None:
-    """Claim cases 100, 101: unset is Retain."""
-    assert view(shutdownPolicy=policy).is_deleted_at_expiry is expected
-
-
-@pytest.mark.claim_case(104)
-def test_the_earlier_of_both_terms_wins() -> None:
-    """Claim case 104: in both directions."""
-    both = {"shutdownTime": shutdown(100), "ttlSecondsAfterFinished": 60}
-    assert expire_at(view(**both), finished(0)) == (NOW + seconds(60)).timestamp()
-    both["ttlSecondsAfterFinished"] = 160
-    assert expire_at(view(**both), finished(0)) == (NOW + seconds(100)).timestamp()
-
-
 @pytest.mark.parametrize(
     "mirrored",
     [
@@ -109,19 +85,6 @@ def test_the_earlier_of_both_terms_wins() -> None:
 def test_only_a_true_finished_with_a_time_counts(mirrored: Any) -> None:
     """A time to live without a known moment of finishing never runs."""
     assert expire_at(view(ttlSecondsAfterFinished=1), mirrored) is None
-
-
-@pytest.mark.claim_case(4, 7)
-def test_the_expiry_comes_before_the_wait_for_a_missing_pool() -> None:
-    """Claim cases 4, 7: 60 s, or as long as the claim still lives."""
-    error: ClaimError = ClaimError(
-        ClaimFault.WARM_POOL_NOT_FOUND, 'SandboxWarmPool "pool" not found'
-    )
-    for left_s, wanted_s in ((None, 60.0), (10.0, 10.0), (100.0, 60.0)):
-        requeue = Requeue()
-        requeue.within(requeue_after_s(error))
-        requeue.within(left_s)
-        assert requeue.after_s == wanted_s
 
 
 def test_a_broken_date_names_its_field() -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import (
     TemplateView,
     desired_policy_spec,
@@ -18,7 +17,7 @@ from lean_sandbox.model.template import (
     policy_name_fault,
     policy_refusal,
 )
-from tests.model.extensions import REF_HASH, template
+from tests.model.extensions import template
 
 RULE: dict[str, Any] = {
     "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 8080}]}],
@@ -38,20 +37,6 @@ def is_same(rules: dict[str, Any], stored: dict[str, Any]) -> bool:
     view = template(networkPolicy=rules)
     base = {key: desired_policy_spec(view)[key] for key in ("podSelector", "policyTypes")}
     return is_settled(view, {**base, **stored})
-
-
-@pytest.mark.template_case(13, 14, 15)
-@pytest.mark.parametrize(
-    ("rules", "kept"),
-    [(RULE, RULE), ({}, {}), ({"egress": RULE["egress"]}, {"egress": RULE["egress"]})],
-)
-def test_own_rules_are_taken_verbatim(rules: dict[str, Any], kept: dict[str, Any]) -> None:
-    """Template cases 13, 14, 15: nothing is added; what is missing denies all."""
-    assert desired_policy_spec(template(name="t", networkPolicy=rules)) == {
-        "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
-        "policyTypes": ["Ingress", "Egress"],
-        **kept,
-    }
 
 
 @pytest.mark.template_case(16)

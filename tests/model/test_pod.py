@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.model.pod import Pod, build_pod, stopped_reason
+from lean_sandbox.model.pod import Pod, build_pod, build_pvc, stopped_reason
 from lean_sandbox.model.sandbox import (
     Sandbox,
     SandboxSpec,
     VolumeClaimTemplate,
     VolumeClaimTemplateMetadata,
 )
-from tests.model.support import HASH, HASH_KEY, REFERENCE, owner, sandbox, template
+from tests.model.support import HASH, HASH_KEY, REFERENCE, as_json, owner, sandbox, sandbox_meta
 
 
 def pod_of(value: Sandbox) -> dict[str, Any]:
@@ -38,29 +38,6 @@ def test_a_plain_sandbox_makes_a_plain_pod() -> None:
         },
         "spec": {"containers": [{"name": "main", "image": "i"}]},
     }
-
-
-@pytest.mark.case(17)
-def test_template_metadata_is_propagated_and_recorded() -> None:
-    """Case 17: labels and annotations reach the Pod together with the lists of their keys."""
-    metadata = pod_of(sandbox({"podTemplate": template({"a": "b"}, {"c": "d"})}))["metadata"]
-
-    assert metadata["labels"] == {"a": "b", HASH_KEY: HASH}
-    assert metadata["annotations"] == {
-        "c": "d",
-        "agents.x-k8s.io/propagated-labels": "a",
-        "agents.x-k8s.io/propagated-annotations": "c",
-    }
-
-
-@pytest.mark.case(18, 19)
-def test_key_lists_are_sorted_and_only_made_when_needed() -> None:
-    """Cases 18, 19: keys are listed in byte order; without annotations their list is absent."""
-    metadata = pod_of(sandbox({"podTemplate": template({"z": "1", "a": "1", "m": "1"})}))[
-        "metadata"
-    ]
-
-    assert metadata["annotations"] == {"agents.x-k8s.io/propagated-labels": "a,m,z"}
 
 
 @pytest.mark.case(75, 76, 77, 79, 80, 81)
@@ -116,6 +93,25 @@ def test_what_has_no_volumes_gets_those_of_its_claims(spec: bytes) -> None:
     made = pod_of(msgspec.structs.replace(sandbox(), spec=asked))
     claim = {"claimName": "v-sb-1"}
     assert made["spec"] == {"volumes": [{"name": "v", "persistentVolumeClaim": claim}]}
+
+
+@pytest.mark.case(20, 107)
+def test_a_volume_claim_is_its_template_with_tracking_and_reference() -> None:
+    """Cases 20, 107: the spec as it was sent; no template chooses the tracking label."""
+    wanted = {"accessModes": ["ReadWriteOnce"], "new": {"x": 1}}
+    asked = {"metadata": {"name": "data", "labels": {"a": "b", HASH_KEY: "x"}}, "spec": wanted}
+    template = msgspec.json.decode(msgspec.json.encode(asked), type=VolumeClaimTemplate)
+    assert as_json(build_pvc(sandbox_meta(), template)) == {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "data-sb-1",
+            "namespace": "ns",
+            "labels": {"a": "b", HASH_KEY: HASH},
+            "ownerReferences": [REFERENCE],
+        },
+        "spec": wanted,
+    }
 
 
 class Name(str):

@@ -126,28 +126,6 @@ def test_template_metadata_is_kept_under_the_stamps() -> None:
     assert view.pod_metadata.labels == {"a": "b", REF_HASH: "other"}
 
 
-@pytest.mark.pool_case(17)
-@pytest.mark.parametrize(
-    ("eviction", "own", "expected"),
-    [
-        (True, None, "true"),
-        (True, "false", "false"),
-        (True, "true", "true"),
-        (False, None, None),
-        (False, "false", "false"),
-    ],
-)
-def test_the_eviction_mark_yields_to_the_template(
-    eviction: bool,  # noqa: FBT001
-    own: str | None,
-    expected: str | None,
-) -> None:
-    """Pool case 17: added only where the template says nothing and the flag is on."""
-    view = template(metadata={"annotations": {SAFE: own}} if own else None)
-    metadata = made(view, eviction=eviction)["spec"]["podTemplate"]["metadata"]
-    assert metadata.get("annotations", {}).get(SAFE) == expected
-
-
 # --- status --------------------------------------------------------------------------------------
 
 

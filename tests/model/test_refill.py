@@ -41,27 +41,6 @@ def test_no_delay_no_hold() -> None:
         assert [hold.observe(n, 5, 0) for n in (5, 3)] == [0, 0]
 
 
-@pytest.mark.pool_case(94)
-def test_a_drop_is_held_for_the_delay() -> None:
-    """Pool case 94: 10 s, at +4 s still 6, then free until the next drop."""
-    hold = ReplenishHold(10)
-    hold.observe(5, 5, 100)
-    assert hold.observe(3, 5, 100) == 10
-    assert hold.observe(3, 5, 104) == 6
-    assert hold.observe(3, 5, 110) == 0
-    hold.created(2)
-    assert hold.observe(5, 5, 111) == 0
-
-
-@pytest.mark.pool_case(95)
-def test_another_drop_starts_the_hold_again() -> None:
-    """Pool case 95: at +3 s it is 10 s once more."""
-    hold = ReplenishHold(10)
-    hold.observe(5, 5, 100)
-    hold.observe(4, 5, 100)
-    assert hold.observe(3, 5, 103) == 10
-
-
 @pytest.mark.pool_case(97)
 def test_first_fill_restart_and_a_full_pool_are_not_held() -> None:
     """Pool case 97: the first reconcile is no drop, and a full pool ends a hold."""

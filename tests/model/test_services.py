@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.podspec import shape_of
 from lean_sandbox.model.service import (
-    Service,
     ServicePort,
     ServiceSpec,
     build_service,
@@ -20,26 +18,26 @@ from lean_sandbox.model.service import (
     derive_ports,
     owned_service_patch,
 )
-from tests.model.support import HASH, HASH_KEY, REFERENCE, as_json, merged, sandbox_meta
+from tests.model.support import HASH, HASH_KEY, REFERENCE, as_json, sandbox_meta
 
 Port = tuple[str, int, str]
 SELECTOR = {HASH_KEY: HASH}
 HTTP = ServicePort("http", "TCP", 8080, 8080)
 
 
-def container(*ports: Port, **fields: Any) -> dict[str, Any]:
+def container(*ports: Port) -> dict[str, Any]:
     """Return a container with ports of (name, number, protocol); empty parts are left out."""
     bodies = [
         {"name": name, "containerPort": number, "protocol": protocol, "hostPort": 1}
         for name, number, protocol in ports
     ]
-    return {"name": "c", "ports": [{k: v for k, v in b.items() if v} for b in bodies], **fields}
+    return {"name": "c", "ports": [{k: v for k, v in b.items() if v} for b in bodies]}
 
 
-def ports_of(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> list[Port]:
+def ports_of(*containers: dict[str, Any]) -> list[Port]:
     """Return the derived ports of a Pod spec as (name, number, protocol)."""
-    spec = {"containers": containers, "initContainers": init, "restartPolicy": "Always"}
-    derived = derive_ports(shape_of(msgspec.Raw(msgspec.json.encode(spec))))
+    spec = msgspec.json.encode({"containers": containers})
+    derived = derive_ports(shape_of(msgspec.Raw(spec)))
     assert all(port.port == port.targetPort for port in derived)
     return [(port.name, port.port, port.protocol) for port in derived]
 
@@ -50,19 +48,6 @@ def test_a_taken_name_is_not_given_twice() -> None:
     assert ports_of(container(("http", 9090, "")), container(("http", 8080, ""))) == [
         ("p-8080-tcp", 8080, "TCP"),
         ("http", 9090, "TCP"),
-    ]
-
-
-@pytest.mark.case(98)
-def test_only_init_containers_that_stay_have_ports() -> None:
-    """Case 98: ports of an init container count, after the others, when it restarts always."""
-    sidecar = container(("metrics", 9000, ""), ("http", 81, ""), restartPolicy="Always")
-
-    assert ports_of(container(), init=(container(("", 9000, "")),)) == []
-    assert ports_of(container(("http", 80, "")), init=(sidecar,)) == [
-        ("http", 80, "TCP"),
-        ("p-81-tcp", 81, "TCP"),
-        ("metrics", 9000, "TCP"),
     ]
 
 
@@ -121,61 +106,15 @@ def test_the_service_is_headless_and_tracked() -> None:
     }
 
 
-def owned(
-    ports: tuple[ServicePort, ...] = (),
-    selector: dict[str, str] | None = None,
-    labels: dict[str, str] | None = None,
-) -> Service:
-    """Return an owned Service, in order unless said otherwise."""
-    return Service(
-        ObjectMeta(name="sb-1", labels={**SELECTOR, **(labels or {})}),
-        ServiceSpec("None", SELECTOR if selector is None else selector, ports),
-    )
-
-
-def repair(service: Service, ports: tuple[ServicePort, ...] | None) -> dict[str, Any] | None:
-    """Return the patch that an owned Service needs, as the server would read it."""
-    patch = owned_service_patch(service.metadata.labels, service.spec, HASH, ports)
-    plain: dict[str, Any] | None = as_json(patch)
-    return plain
-
-
-@pytest.mark.case(84)
-def test_ports_are_untouched_when_nobody_asked_for_the_service() -> None:
-    """Case 84: with ports None only label and selector are repaired."""
-    service = Service(
-        ObjectMeta(name="sb-1"), ServiceSpec("None", {"a": "b"}, (ServicePort("x", "TCP", 9090),))
-    )
-
-    assert repair(service, None) == {
-        "metadata": {"labels": SELECTOR},
-        "spec": {"selector": {"a": None, HASH_KEY: HASH}},
-    }
-
-
-@pytest.mark.case(85)
-def test_drift_of_an_owned_service_is_repaired() -> None:
-    """Case 85: other labels stay, selector and ports become exactly the wanted ones."""
-    service = owned(
-        (HTTP, ServicePort("x", "TCP", 1, 1)), {**SELECTOR, "more": "x"}, {"keep": "me"}
-    )
-
-    patch = repair(service, (HTTP,))
-
-    assert patch == {
-        "spec": {
-            "selector": {"more": None},
-            "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}],
-        }
-    }
-    after = merged(msgspec.to_builtins(service), patch)
-    assert after["metadata"]["labels"] == {**SELECTOR, "keep": "me"}
-    assert repair(msgspec.convert(after, Service), (HTTP,)) is None
+def repair(held: tuple[ServicePort, ...], ports: tuple[ServicePort, ...]) -> Any:
+    """Return the patch that an owned Service with these ports needs, as the server reads it."""
+    spec = ServiceSpec("None", SELECTOR, held)
+    return as_json(owned_service_patch(SELECTOR, spec, HASH, ports))
 
 
 def test_ports_nobody_wants_are_cleared() -> None:
     """When the template has no ports left, the Service's are removed."""
-    assert repair(owned((HTTP,)), ()) == {"spec": {"ports": None}}
+    assert repair((HTTP,), ()) == {"spec": {"ports": None}}
 
 
 @pytest.mark.parametrize(
@@ -189,8 +128,8 @@ def test_ports_nobody_wants_are_cleared() -> None:
 )
 def test_each_compared_port_field_is_a_drift(port: ServicePort) -> None:
     """Name, protocol, number and target are compared, position by position."""
-    assert repair(owned((port,)), (HTTP,)) is not None
-    assert repair(owned((port, HTTP)), (HTTP, port)) is not None
+    assert repair((port,), (HTTP,)) is not None
+    assert repair((port, HTTP), (HTTP, port)) is not None
 
 
 @pytest.mark.case(93)

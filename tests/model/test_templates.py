@@ -7,28 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import PodTemplateMetadata
-from lean_sandbox.model.template import (
-    SandboxTemplate,
-    blueprint_spec,
-    ref_hash_patch,
-    view_of_template,
-)
-from tests.model.extensions import MAIN, REF_HASH, template, template_object
-from tests.model.support import as_json, merged
-
-
-@pytest.mark.template_case(1, 2, 3, 4)
-@pytest.mark.parametrize("labels", [None, {"a": "b"}, {"a": "b", REF_HASH: "other"}])
-def test_the_label_is_written_once_and_alone(labels: dict[str, str] | None) -> None:
-    """Template cases 1, 2, 3, 4: missing or wrong is mended by that key only; right is left."""
-    patch = ref_hash_patch("t", labels)
-
-    assert patch == {"metadata": {"labels": {REF_HASH: name_hash("t")}}}
-    after = merged({"metadata": {"labels": labels or {}}}, patch)["metadata"]["labels"]
-    assert after == {**(labels or {}), REF_HASH: name_hash("t")}
-    assert ref_hash_patch("t", after) is None
+from lean_sandbox.model.template import SandboxTemplate, blueprint_spec, view_of_template
+from tests.model.extensions import MAIN, template, template_object
+from tests.model.support import as_json
 
 
 @pytest.mark.template_case(8, 50)
