@@ -111,12 +111,6 @@ def test_any_of_names_the_parts_that_changed() -> None:
     assert reason(some) == "nothing of [generation, label app, column Ready] changed"
 
 
-def test_if_known_takes_missing_evidence_for_no_change() -> None:
-    """An optional column lets nothing pass where it does not exist."""
-    predicate = any_of(generation(), if_known(column("Gates")))
-    assert reason(predicate, resource_version="11").startswith("nothing of")
-
-
 def test_a_combination_of_nothing_is_refused() -> None:
     """An empty combination has no sensible meaning."""
     with pytest.raises(ValueError, match="at least one"):

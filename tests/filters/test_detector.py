@@ -18,7 +18,6 @@ from filters import (
     if_known,
     labels,
 )
-from filters.detector import DELETED, recreated
 from filters.events import ObservedObject
 from tests.filters.objects import ADDED, MODIFIED, sandbox
 
@@ -89,14 +88,6 @@ def test_a_baseline_without_columns_costs_one_pass_and_hides_nothing() -> None:
     decision, held = bare.examine(held, sandbox())
     assert decision.reason == "column Ready unknown"
     assert not bare.examine(held, sandbox())[0]
-
-
-def test_re_creations_and_ends_pass() -> None:
-    """Whatever the predicate."""
-    decision = recreated("old", "new")
-    assert (decision.passed, decision.change) == (True, Change.RECREATED)
-    assert decision.reason == "re-created: uid old -> new"
-    assert (DELETED.passed, DELETED.change) == (True, Change.GONE)
 
 
 def test_leaves_count_the_passed_events_in_which_they_changed() -> None:

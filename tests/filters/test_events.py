@@ -32,13 +32,6 @@ def test_metadata_is_read_into_plain_attributes() -> None:
     assert obj.columns is None
 
 
-def test_what_metadata_leaves_out_reads_as_nothing() -> None:
-    """Absent and null fields give empty values, never an error."""
-    obj = from_json({"metadata": {"uid": "u", "labels": None, "ownerReferences": None}})
-    assert (obj.generation, obj.deletion_timestamp, obj.namespace) == (None, None, "")
-    assert (obj.labels, obj.annotations, obj.owners) == ({}, {}, ())
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -53,20 +46,6 @@ def test_an_unusable_object_is_a_value_error(document: dict[str, object]) -> Non
     """What is not of the right shape is refused with one kind of error."""
     with pytest.raises(ValueError, match="the object"):
         from_json(document)
-
-
-def test_a_full_object_has_the_columns_it_stands_for() -> None:
-    """Unless the caller hands in others, as the server computed them."""
-    full = {**partial(), "kind": "Sandbox", "status": {"conditions": []}}
-    assert from_json(full).columns == {"Ready": "", "Reason": ""}
-    assert from_json(full, columns={"Ready": "True"}).columns == {"Ready": "True"}
-
-
-def test_other_kinds_show_their_ready_condition() -> None:
-    """Status and reason of Ready, empty while it is not reported."""
-    conditions = [{"type": "Suspended"}, {"type": "Ready", "status": "False", "reason": "R"}]
-    full = {**partial(), "status": {"conditions": conditions}}
-    assert from_json(full).columns == {"Ready": "False", "Reason": "R"}
 
 
 def test_a_pod_shows_its_readiness_and_first_address() -> None:
@@ -96,12 +75,16 @@ def test_a_pod_shows_its_readiness_and_first_address() -> None:
     [
         {},
         dict.fromkeys(("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")),
+        dict.fromkeys(("generation", "labels", "annotations", "ownerReferences")),
         {"generation": "3", "labels": {}, "annotations": {}, "ownerReferences": []},
     ],
 )
 def test_metadata_that_says_nothing_is_empty(metadata: dict[str, object]) -> None:
     """Null is as absent; a generation that is no number is none."""
-    assert from_json({"metadata": metadata}) == from_json({"metadata": {}})
+    obj = from_json({"metadata": metadata})
+    assert obj == from_json({"metadata": {}})
+    assert (obj.generation, obj.deletion_timestamp, obj.namespace) == (None, None, "")
+    assert (obj.labels, obj.annotations, obj.owners) == ({}, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -133,16 +116,15 @@ def test_what_should_be_text_is_read_as_text(
         ({}, {"Ready": "", "Reason": ""}),
         ({"conditions": [{"type": "Ready"}]}, {"Ready": "", "Reason": ""}),
         (
-            {"conditions": [{"type": "Ready", "status": True, "reason": 5}]},
+            {"conditions": [{"type": "Other"}, {"type": "Ready", "status": True, "reason": 5}]},
             {"Ready": "True", "Reason": "5"},
         ),
     ],
 )
-def test_a_full_object_without_a_condition_has_empty_columns(
-    status: object, columns: dict[str, str]
-) -> None:
-    """A spec or a status makes it a full one."""
+def test_a_full_object_shows_its_condition_ready(status: object, columns: dict[str, str]) -> None:
+    """A spec or a status makes it a full one; whoever has its columns may hand them in."""
     assert from_json({"metadata": {}, "status": status}).columns == columns
+    assert from_json({"metadata": {}, "status": status}, columns={"A": "b"}).columns == {"A": "b"}
     assert from_json({"metadata": {}, "spec": {}}).columns == {"Ready": "", "Reason": ""}
 
 

@@ -216,20 +216,6 @@ def test_namespaces_that_come_and_go_leave_nothing_behind(clock: HandClock) -> N
 # -- closing, counting, bounds --------------------------------------------------------------------
 
 
-def test_a_closed_queue_gives_and_takes_nothing(queue: WorkQueue[str]) -> None:
-    """After close there are no more items, but a running reconcile can still end."""
-    queue.add("running")
-    queue.add("left")
-    queue.get_nowait()
-    queue.close()
-    queue.close()
-    queue.add("late")
-    queue.retry("running")
-    queue.done("running")
-    assert queue.get_nowait() is None
-    assert queue.closed.is_set()
-
-
 def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[str]) -> None:
     """Depth by rank, delayed, running and the durations are counted."""
     queue.add("a")
@@ -310,11 +296,15 @@ def test_a_queue_that_is_paused_or_closed_takes_nothing(queue: WorkQueue[str]) -
     item = queue.get_nowait()
     assert item is not None
     queue.add("a")
+    queue.add("left")
+    queue.close()
     queue.close()
     queue.add("b")
+    queue.retry(item.key)
     queue.done(item.key)
     assert queue.get_nowait() is None
-    assert queue.adds == 2
+    assert queue.closed.is_set()
+    assert queue.adds == 3
 
 
 def test_each_cause_has_a_bit_of_its_own() -> None:

@@ -71,22 +71,16 @@ def test_a_delay_asked_for_during_a_reconcile_counts_from_the_asking(
 
 
 def test_retries_double_from_5_ms_to_1000_s_until_forgotten(queue: WorkQueue[str]) -> None:
-    """The n-th failure in a row waits 5 ms * 2^(n-1), at most 1000 s."""
-    delays = [queue.retry("a") for _ in range(25)]
+    """The n-th failure in a row waits 5 ms * 2^(n-1), at most 1000 s, however many there are."""
+    delays = [queue.retry("a") for _ in range(5000)]
     assert delays[:4] == [0.005, 0.01, 0.02, 0.04]
     assert delays[17] == pytest.approx(655.36)
-    assert delays[18:] == [1000.0] * 7
-    queue.forget("a")
-    assert queue.retry("a") == 0.005
-
-
-def test_backoff_never_overflows(queue: WorkQueue[str]) -> None:
-    """However often a key fails, the delay is the cap."""
-    assert max(queue.retry("a") for _ in range(5000)) == 1000.0
+    assert set(delays[18:]) == {1000.0}
     assert queue.counts()["failing"] == 1
     queue.forget("a")
     queue.forget("a")
     assert queue.counts()["failing"] == 0
+    assert queue.retry("a") == 0.005
 
 
 def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[str]) -> None:

@@ -62,30 +62,6 @@ async def test_get_returns_at_once_when_something_is_ready() -> None:
     assert item.key == "a"
 
 
-async def test_a_waiting_task_is_woken_by_an_add() -> None:
-    """An add ends the wait."""
-    queue: WorkQueue[str] = WorkQueue(FakeClock())
-    taker = Taker(queue)
-    async with anyio.create_task_group() as group:
-        group.start_soon(taker.run)
-        await settle()
-        queue.add("a")
-    assert taker.got == ["a"]
-
-
-async def test_a_waiting_task_is_woken_when_a_delay_ends() -> None:
-    """Time alone brings a delayed key up."""
-    clock = FakeClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
-    queue.add("a", after_s=30)
-    taker = Taker(queue)
-    async with at_work(taker):
-        await clock.advance(29)
-        assert taker.got == []
-        await clock.advance(1)
-        assert taker.got == ["a"]
-
-
 async def test_an_earlier_delay_shortens_the_wait_under_way() -> None:
     """The timer follows the earliest key, also when a key is pulled forward."""
     clock = FakeClock()

@@ -12,6 +12,8 @@ from filters import Change
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.watch.kind import Representation
+from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.support.scripted import Exchange, failure, open_scripted
 from tests.watch.objects import (
@@ -23,7 +25,7 @@ from tests.watch.objects import (
     sandbox_row,
     table_bookmark,
 )
-from tests.watch.rig import open_sandboxes, until
+from tests.watch.rig import open_rig, open_sandboxes, until
 
 
 async def test_a_clean_end_resumes_from_the_last_version() -> None:
@@ -147,9 +149,10 @@ async def test_an_expired_version_is_cured_by_a_list_at_once(*, in_stream: bool)
         assert rig.reflector.steps["relist"] == 1
 
 
-async def test_an_error_as_the_first_line_resumes_after_a_pause() -> None:
-    """Any other ERROR than 410 keeps the version."""
-    async with open_sandboxes() as rig:
+@pytest.mark.parametrize("form", list(Representation))
+async def test_an_error_as_the_first_line_resumes_after_a_pause(form: Representation) -> None:
+    """Any other ERROR than 410 keeps the version; in each form it comes as it is."""
+    async with open_rig(sandbox_kind(form)) as rig:
         watch = await rig.listed(sandbox("a", 1))
         await watch.lines(problem(500, "InternalError"))
         assert "500 InternalError" in await rig.failing()

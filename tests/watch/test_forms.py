@@ -26,7 +26,6 @@ from tests.watch.objects import (
     event,
     meta,
     partial,
-    problem,
     sandbox,
     sandbox_row,
     table,
@@ -338,16 +337,6 @@ async def test_nothing_is_asked_for_while_a_watch_is_quiet() -> None:
         await settle()
         assert len(rig.server.exchanges) == 2
         assert rig.reflector.problem is None
-
-
-async def test_an_error_among_the_events_is_never_a_row() -> None:
-    """The server sends its Status as it is in every form."""
-    for form in (Representation.TABLE, Representation.METADATA, Representation.FULL):
-        async with open_rig(sandbox_kind(form)) as rig:
-            watch = await rig.listed(sandbox("a", 1))
-            await watch.lines(problem(500, "InternalError"))
-            assert "500 InternalError" in await rig.failing()
-            assert rig.names() == ["a"]
 
 
 @pytest.mark.parametrize("form", list(Representation))

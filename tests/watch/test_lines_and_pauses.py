@@ -140,12 +140,6 @@ def test_the_digest_changes_with_foreign_writes_of_the_status_alone(
     assert bool(digests[0]) is bool(foreign(before))
 
 
-def test_without_foreign_writers_of_a_status_their_hash_is_zero() -> None:
-    """Objects without managedFields, or with our own writes alone."""
-    assert status_writers((), besides="me") == 0
-    assert status_writers([writer("me", "status", "t")], besides="me") == 0
-
-
 async def test_a_source_that_has_heard_nothing_is_silent_since_it_was_made() -> None:
     """The metric of the silence has a value before the first answer."""
     clock = FakeClock()
