@@ -83,17 +83,6 @@ async def test_what_fails_again_at_once_is_told_once() -> None:
     assert len(rig.reports) == 11
 
 
-async def test_retry_after_is_honoured() -> None:
-    """Retry-After is honoured when it is longer than the backoff."""
-    rig = WorkerRig(failing(ExpectedError(retryable=True, retry_after_s=7)))
-    async with rig.running():
-        rig.queue.add("a")
-        await rig.clock.advance(6.9)
-        assert len(rig.reports) == 1
-        await rig.clock.advance(0.2)
-        assert rig.outcomes[1:] == [("a", ReconcileOutcome.SUCCESS)]
-
-
 async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
     """While reconciles keep failing, an expiry is still noticed in time."""
     errors = [ExpectedError(retryable=True) for _ in range(14)]
