@@ -210,13 +210,6 @@ async def test_a_reset_is_told_apart_by_when_it_comes(
     assert str(caught.value).endswith(" answer: reset by peer")
 
 
-async def test_a_peer_that_closes_before_any_byte_is_told_apart() -> None:
-    """Only then may a request be repeated, so it is an error of its own."""
-    with pytest.raises(Disconnected) as caught:
-        await exchange([])
-    assert not caught.value.at_write
-
-
 @pytest.mark.parametrize(
     ("raw", "body", "keep"),
     [
