@@ -136,7 +136,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--sample", metavar="DATE", help=f"{_SAMPLE} of a day, in three minutes at most")
     add("--minutes", type=float, default=1e6, help="begin nothing after these")
     add("--seconds", type=float, default=30.0, help="of CPU, of tests for each change")
-    add("--tests", nargs="+", metavar="FILE", help="ask these, not those of the record")
+    add(
+        "--tests",
+        nargs="+",
+        metavar="FILE",
+        help="ask these files or folders, not those of the record",
+    )
     add("--list", action="store_true", help="print the names")
     add("--record", action="store_true", help="record what tests run")
     options = parser.parse_args(argv)
@@ -166,13 +171,18 @@ def _chosen(options: argparse.Namespace) -> list[Site]:
 def _chooser(options: argparse.Namespace, folder: Path) -> tuple[Chooser, bool]:
     """Return what chooses the tests of a change, and whether it knows all tests."""
     if options.tests:
-        return lambda _: (options.tests, options.seconds), True
+        files = [str(file) for one in options.tests for file in _files(Path(one))]
+        return lambda _: (files, options.seconds), True
     # The sample has no time for it: `.ci/run` has recorded beside other work.
     missing = unrecorded(folder) if options.sample else record(folder, options.minutes * 60)
     if missing:
         say(f"not asked, as it is not recorded yet what they run: {', '.join(missing)}")
     reach = Reach(folder)
     return lambda site: reach.tests(site, options.seconds), not missing
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
 
 
 def main(argv: Sequence[str]) -> int:
