@@ -46,8 +46,3 @@ class States(dict[Key, S], Generic[S]):
         """Drop a state that says no more than a new one does."""
         if self.get(entry.key) == self._new(entry.uid):
             del self[entry.key]
-
-    def drop(self, entry: Entry) -> None:
-        """Drop the state of an object that is gone, but not that of another of its name."""
-        if self.of(entry) is not None:
-            del self[entry.key]

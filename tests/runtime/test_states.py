@@ -45,16 +45,6 @@ def test_a_state_is_kept_only_while_it_says_something() -> None:
     assert not states
 
 
-def test_the_end_of_an_object_does_not_touch_the_state_of_its_successor() -> None:
-    """It may be seen after the successor."""
-    states: States[Remembered] = States(Remembered)
-    states.begin(entry("b")).what = "seen"
-    states.drop(entry("a"))
-    assert states.begin(entry("b")).what == "seen"
-    states.drop(entry("b"))
-    assert not states
-
-
 @given(st.lists(st.none() | st.floats(0.0, 1e6)))
 def test_of_all_times_that_were_asked_for_the_earliest_counts(asked: list[float | None]) -> None:
     """None of them asks for nothing; without any the key is not reconciled again."""

@@ -23,25 +23,22 @@ def of_claims(spans: Spans) -> list[tuple[object, str | None]]:
 
 
 @pytest.mark.claim_case(119)
-async def test_the_span_of_a_reconcile_names_the_creator_within_bounds() -> None:
-    """Claim case 119: a word that is not known is unknown, and the Sandbox keeps the claim's."""
+@pytest.mark.parametrize(("creator", "told"), [("evil", {CREATED_BY: "unknown"}), (None, {})])
+async def test_the_span_of_a_reconcile_names_the_creator_within_bounds(
+    creator: str | None, told: dict[str, str]
+) -> None:
+    """Claim case 119: a word that is not known is unknown, and the Sandbox keeps the claim's.
+
+    Without the label there is no attribute (claims, 8.4).
+    """
     spans = Spans()
-    metadata = {"labels": {CREATED_BY: "evil"}}
+    metadata = {"labels": {CREATED_BY: creator} if creator is not None else {}}
     async with open_claims("m1", tracing=spans) as world:
         await world.create(claim(metadata=metadata))
         seen = of_claims(spans)
         assert seen
-        assert all(one == ({CREATED_BY: "unknown"}, None) for one in seen)
-        assert world.get("m1")["metadata"]["labels"][CREATED_BY] == "evil"
-
-
-async def test_without_a_creator_the_span_has_no_attribute() -> None:
-    """Law (claims, 8.4): the attribute is there only with the label."""
-    spans = Spans()
-    async with open_claims("m1", tracing=spans) as world:
-        await world.create(claim())
-        assert all(one == ({}, None) for one in of_claims(spans))
-        assert of_claims(spans)
+        assert all(one == (told, None) for one in seen)
+        assert world.get("m1")["metadata"]["labels"].get(CREATED_BY) == creator
 
 
 async def test_a_span_goes_on_with_the_trace_of_the_client() -> None:

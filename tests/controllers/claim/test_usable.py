@@ -205,39 +205,31 @@ async def test_a_write_that_is_under_way_may_make_the_pod_look_free_again() -> N
         assert_usable(world, "m1")
 
 
-async def test_a_pod_that_is_gone_is_replaced_before_the_claim_is_ready() -> None:
-    """The claim says what its Sandbox says, and is Ready with the new Pod alone."""
+@pytest.mark.parametrize("by_another", [False, True])
+async def test_a_pod_that_is_gone_is_replaced_before_the_claim_is_ready(
+    *, by_another: bool
+) -> None:
+    """The claim says what its Sandbox says, and is Ready with the new Pod alone, whoever made it.
+
+    The patch names the uid, so it never meets a Pod that nothing is known of.
+    """
     async with open_claims("m1") as world:
-        world.meanwhile(
-            "patch", "pods", lambda: world.plane.store.delete("pods", NS, "m1", grace_s=0)
-        )
-        world.plane.store.create(claim())
-        await world.settle()
+
+        def end() -> None:
+            old = world.plane.store.get("pods", NS, "m1")
+            world.plane.store.delete("pods", NS, "m1", grace_s=0)
+            if by_another:
+                for gone in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+                    old["metadata"].pop(gone, None)
+                old.pop("status")
+                world.plane.store.create(old)
+
+        world.meanwhile("patch", "pods", end)
+        await world.create(claim())
         assert not is_ready(world)
         await world.advance(3.0)
         assert ready_of(world)[:2] == ("False", "DependenciesNotReady")
         assert bound_name(world) == "m1"
-        await run_members(world, "m1")
-        await world.advance(3.0)
-        assert is_ready(world)
-        assert_usable(world, "m1")
-
-
-async def test_a_pod_that_another_has_replaced_is_looked_at_anew() -> None:
-    """The patch names the uid, so it never meets a Pod that nothing is known of."""
-    async with open_claims("m1") as world:
-
-        def replace() -> None:
-            old = world.plane.store.get("pods", NS, "m1")
-            world.plane.store.delete("pods", NS, "m1", grace_s=0)
-            for gone in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
-                old["metadata"].pop(gone, None)
-            old.pop("status")
-            world.plane.store.create(old)
-
-        world.meanwhile("patch", "pods", replace)
-        await world.create(claim())
-        assert not is_ready(world)
         await run_members(world, "m1")
         await world.advance(5.0)
         assert is_ready(world)
@@ -305,19 +297,6 @@ async def test_a_ready_claim_that_gets_another_sandbox_waits_for_its_pod() -> No
         assert bound_name(world) == "m2"
         assert is_ready(world)
         assert_usable(world, "m2")
-
-
-async def test_a_member_that_is_not_ready_yet_is_told_as_such() -> None:
-    """Waiting is for the step to Ready alone."""
-    async with open_claims("m1", ready=False) as world:
-        await world.run_pod("m1", ready=False)
-        await world.advance(3.0)
-        await world.create(claim(additionalPodMetadata=ASKED))
-        assert ready_of(world)[:2] == ("False", "DependenciesNotReady")
-        await run_members(world, "m1")
-        await world.advance(3.0)
-        assert is_ready(world)
-        assert_usable(world, "m1")
 
 
 async def test_ready_waits_until_the_watch_has_shown_the_pod() -> None:
