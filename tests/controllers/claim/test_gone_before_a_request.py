@@ -49,6 +49,7 @@ async def test_a_member_that_goes_while_its_template_is_compared_is_passed_over(
         assert bound_name(world) == "m2"
         assert ready_of(world)[0] == "True"
         assert not failed_claim_reconciles(world)
+        assert not is_made_anew or owner_of(world, "m1") == "SandboxWarmPool/pool"
 
 
 @FATES
@@ -63,6 +64,7 @@ async def test_a_member_that_goes_after_it_was_refused_is_passed_over(
         assert bound_name(world) == "m2"
         assert ready_of(world)[0] == "True"
         assert not failed_claim_reconciles(world)
+        assert not is_made_anew or owner_of(world, "m1") == "SandboxWarmPool/pool"
 
 
 async def test_a_patch_that_is_refused_although_it_was_applied_has_taken_the_member() -> None:
