@@ -82,9 +82,8 @@ class BoundMetadata:
         )
         if patch is None or undone.is_in_vain(f"{sandbox.uid} {label}", sandbox.labels):
             return sandbox
-        before = (sandbox.labels or {}).get(label)
         sandbox = await self._adoption.patch(sandbox, patch)
-        if (sandbox.labels or {}).get(label) == before:
+        if label not in (sandbox.labels or {}):
             undone.note(f"{sandbox.uid} {label}", sandbox.labels)
         return sandbox
 

@@ -17,7 +17,7 @@ from tests.support.extensions import (
     open_claims,
     ready_of,
 )
-from tests.support.names import CLAIMS
+from tests.support.names import CLAIMS, LAUNCH_TYPE
 from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World
 
@@ -257,3 +257,22 @@ async def test_a_stamp_that_a_webhook_puts_back_makes_no_loop() -> None:
             await world.moments(60)
             await world.clock.advance(0.1)
         assert world.writes()["patch sandboxes"] < 10
+
+
+async def test_a_launch_type_that_a_webhook_takes_away_is_written_once() -> None:
+    """However often the claim is looked at; a Sandbox of older days has none."""
+
+    def strip(kind: Kind, stored: Json) -> None:
+        if kind.plural == "sandboxes":
+            stored["metadata"].get("labels", {}).pop(LAUNCH_TYPE, None)
+
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        world.forget_requests()
+        add_webhook(world.plane, strip)
+        await world.patch("sandboxes", "m1", {"metadata": {"labels": {LAUNCH_TYPE: None}}})
+        for number in range(5):
+            await world.patch(CLAIMS, "c", {"metadata": {"labels": {"turn": f"{number}"}}})
+        assert LAUNCH_TYPE not in world.get("m1")["metadata"]["labels"]
+        assert world.writes()["patch sandboxes"] == 1
