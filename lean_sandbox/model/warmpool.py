@@ -250,8 +250,6 @@ class ReplenishHold:
 
     def observe(self, current: int, desired: int, now_s: float) -> float:
         """Note the number of active members and return the seconds still to wait, 0 for none."""
-        if self._delay_s <= 0:
-            return 0.0
         last = self._last_members
         self._last_members = current
         if current >= desired:
