@@ -115,10 +115,9 @@ class Reflector(Generic[E]):
     def list_anew(self) -> None:
         """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
         self.synced = anyio.Event()
-        state = self._state
+        if isinstance(self._state, Watching):
+            self._state.scope.cancel()
         self._state = Listing(compare_at=self._clock.monotonic())
-        if isinstance(state, Watching):
-            state.scope.cancel()
 
     def _list_again(self) -> None:
         self._state = Listing(self._state.compare_at)
@@ -158,8 +157,7 @@ class Reflector(Generic[E]):
                 # The server does not have the version: only a list helps, no retry.
                 state = self._state
                 self._list_again()
-                now = self._clock.monotonic()
-                if isinstance(state, Listed) and now - state.at >= _HASTY_END_S:
+                if isinstance(state, Listed) and self._clock.monotonic() - state.at >= _HASTY_END_S:
                     return None
             case errors.NotAcceptable():
                 if error.asked.verb == "watch" and self.source.can_fall_back:
@@ -190,8 +188,7 @@ class Reflector(Generic[E]):
         return self._clock.monotonic() >= self._state.compare_at
 
     def _fall_back(self, why: str) -> None:
-        refused = self.source.representation
-        self.source.fall_back()
+        refused = self.source.fall_back()
         self.steps["fallback"] += 1
         self._log.warning(
             "representation_refused",

@@ -70,9 +70,9 @@ class Source:
         """Whether there is another form of watch that the server has not refused."""
         return len(self._forms) > 1
 
-    def fall_back(self) -> None:
-        """Request the watch in the next form from now on: the server refuses this one."""
-        del self._forms[0]
+    def fall_back(self) -> Representation:
+        """Request the watch in the next form from now on: the server refuses the one returned."""
+        return self._forms.pop(0)
 
     async def page(self, limit: int, continue_: str | None = None) -> bytes:
         """Read a page of the list. Raises AnswerTooLarge for a large one of several objects."""

@@ -60,7 +60,8 @@ class Run:
         left = [site for site in chosen if site.name not in done]
         with suppress(KeyboardInterrupt):
             for first in range(0, len(left), _AT_ONCE):
-                self._judge_some(left[first : first + _AT_ONCE], ends_at)
+                if time.monotonic() < ends_at:
+                    self._judge_some(left[first : first + _AT_ONCE], ends_at)
 
     def _judge_some(self, some: Sequence[Site], ends_at: float) -> None:
         asked = {site: self._tests(site) for site in some}
