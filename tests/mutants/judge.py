@@ -20,7 +20,7 @@ from tests.mutants.chosen import CHOSEN, LONGEST
 from tests.mutants.copies import ROOT, copy_project, environment
 from tests.mutants.forks import CHANNEL
 from tests.mutants.sites import Site
-from tests.mutants.switches import is_switchable, write_switches
+from tests.mutants.switches import write_switches
 
 __all__ = ["TYPES", "Judge", "Verdict"]
 
@@ -54,7 +54,7 @@ class Judge:
     def __init__(self, asked: Mapping[Site, tuple[list[str], float]]) -> None:
         """Take the changes, and the tests of each: no others can be asked."""
         self._numbers = {
-            site: number for number, site in enumerate(asked, 1) if is_switchable(site)
+            site: number for number, site in enumerate(asked, 1) if not site.is_pattern
         }
         self._files = {one.partition("::")[0] for tests, _ in asked.values() for one in tests}
         self._left = ExitStack()

@@ -71,6 +71,8 @@ class Site:
     end: int
     #: Outside of functions: what the statement around it defines.
     defines: tuple[str, ...] = ()
+    #: Whether it is part of a pattern of a ``match``, which cannot be computed.
+    is_pattern: bool = False
     #: Which of several that read the same.
     number: int = 0
 
@@ -163,6 +165,7 @@ class _Finder(ast.NodeVisitor):
         self._scope = ""
         self._block = ""
         self._defines: tuple[str, ...] = ()
+        self._is_pattern = False
 
     def _add(self, operator: str, node: ast.expr | ast.stmt, new: str | ast.AST) -> None:
         start = self._starts[node.lineno - 1] + node.col_offset
@@ -175,7 +178,8 @@ class _Finder(ast.NodeVisitor):
         old = self._data[start:end].decode()
         defines = () if self._block else self._defines
         place = self._path, self._scope, self._block, node.lineno
-        self.found.append(Site(*place, operator, old, text, start, end, defines))
+        site = Site(*place, operator, old, text, start, end, defines)
+        self.found.append(replace(site, is_pattern=self._is_pattern))
 
     # What is left alone, and what is around a place.
 
@@ -188,7 +192,10 @@ class _Finder(ast.NodeVisitor):
             return
         if not self._block and (names := defined(node)):
             self._defines = names
+        was_pattern = self._is_pattern
+        self._is_pattern = was_pattern or isinstance(node, ast.pattern)
         super().visit(node)
+        self._is_pattern = was_pattern
 
     def generic_visit(self, node: ast.AST) -> None:
         for field, value in ast.iter_fields(node):

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from tests.mutants.copies import ROOT
 from tests.mutants.sites import Site
 
-__all__ = ["CHANGE", "is_switchable", "switched", "write_switches"]
+__all__ = ["CHANGE", "switched", "write_switches"]
 
 CHANGE = "SANDBOX_TESTS_CHANGE"
 #: Processes that tests start are told the number by the environment.
@@ -34,23 +33,6 @@ def write_switches(root: Path, changes: Mapping[int, Site]) -> None:
     by_path = sorted(changes.items(), key=lambda one: one[1].path)
     for path, some in groupby(by_path, key=lambda one: one[1].path):
         (root / path).write_bytes(switched((root / path).read_bytes(), dict(some)))
-
-
-def is_switchable(site: Site) -> bool:
-    """Return whether a number can choose a change: no pattern of a ``match`` can be computed."""
-    source = (ROOT / site.path).read_bytes()
-    return b"        case " not in source or not any(
-        _is_inside(site, source, node.pattern)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.match_case)
-    )
-
-
-def _is_inside(site: Site, source: bytes, node: ast.pattern) -> bool:
-    lines = source.splitlines(keepends=True)
-    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
-    end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
-    return start <= site.start and site.end <= end
 
 
 def switched(source: bytes, changes: Mapping[int, Site]) -> bytes:
