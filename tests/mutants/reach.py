@@ -25,7 +25,7 @@ import pytest
 from tests.mutants.copies import ROOT, copy_project, environment, heed_signals
 from tests.mutants.sites import Site, blocks, defined, modules
 
-__all__ = ["LEFT_OUT", "Reach", "folder_of", "forget_computed", "record", "unrecorded"]
+__all__ = ["LEFT_OUT", "Reach", "folders_of", "forget_computed", "record", "unrecorded"]
 
 # What tests other things than the core, or takes long for what shorter tests notice.
 LEFT_OUT = {
@@ -255,19 +255,20 @@ class Reach:
         return sorted(worth, key=lambda one: (-worth[one], one))
 
     def _worth(self, test: str, path: str) -> float:
-        of_package = _OF_PACKAGE if test.startswith(folder_of(path)) else 1.0
+        of_package = _OF_PACKAGE if test.startswith(folders_of(path)) else 1.0
         # A module without functions is run by none.
         focus = 0.01 + self._focus[test, path]
         return of_package * focus / (0.2 + self._seconds[test])
 
 
-def folder_of(path: str) -> str:
-    """Return where the tests of a module's package are: in a folder of the same name, or above."""
+def folders_of(path: str) -> tuple[str, ...]:
+    """Return where a module's own tests are: in the folder of its package, or one of its name."""
     *packages, module = path.removeprefix("lean_sandbox/").split("/")
-    parts = packages or [module.removesuffix(".py")]
+    own = module.removesuffix(".py")
+    parts = packages or [own]
     while len(parts) > 1 and not (ROOT / "tests" / "/".join(parts)).is_dir():
         parts.pop()
-    return "/".join(["tests", *parts, ""])
+    return tuple(dict.fromkeys(("/".join(["tests", *parts, ""]), f"tests/{own}/")))
 
 
 def _uses() -> dict[str, set[str]]:
