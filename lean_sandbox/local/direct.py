@@ -45,6 +45,13 @@ class DirectAccess:
         """Return the newest resourceVersion."""
         return self._store.version
 
+    def changed(self, plural: str) -> int:
+        """Return the resourceVersion of the newest change of the kinds of this name, 0 of none."""
+        return max(
+            (one.changed for one in self._store if one.storage.partition(".")[0] == plural),
+            default=0,
+        )
+
     def follow(self, tell: Callable[[StoredChange], None], resources: Container[str]) -> None:
         """Call ``tell`` with every change of these kinds from now on, in order, at once."""
 

@@ -231,6 +231,7 @@ async def test_a_pool_is_sized_after_its_store_was_restored() -> None:
         await world.advance(2.0)
         assert size(world) == 4
         backup.restore(world.plane)
+        await world.recover()
         await world.advance(3 * BEFORE_OVERRULING_S)
         assert size(world) == 4
 

@@ -202,8 +202,9 @@ async def test_a_watch_that_falls_silent_between_bookmarks_is_given_up_and_resum
     """A connection that died without a word is noticed, and what it hid is seen after all."""
     async with open_world() as world:
         await world.ready_sandbox()
+        # Bookmarks come; from then on the server says nothing for two minutes.
+        await world.advance(60.0)
         world.forget_requests()
-        # Bookmarks came before; from here on the server says nothing for two minutes.
         await world.clock.advance(120.0)
         await world.recover()
         assert 3 <= len(world.plane.audit.select(verb="watch")) <= 6
