@@ -16,7 +16,7 @@ from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import build_warm_queue
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
-from lean_sandbox.model.conditions import Condition, find, is_true
+from lean_sandbox.model.conditions import Condition, find, has_reason, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
@@ -252,7 +252,12 @@ class ClaimController(Controller[ClaimEntry]):
         return Key(claim.key.namespace, named) in self._context.caches.sandboxes
 
     def _is_served(self, claim: ClaimEntry) -> bool:
-        return self._has_sandbox(claim) and self.is_final(claim)
+        """Return whether a claim has its Sandbox, and no edit of its template can mend anything."""
+        if not self._has_sandbox(claim) or not self.is_final(claim):
+            return False
+        assert claim.status is not None
+        # What it asks for may be too much only together with what the template asks for.
+        return not has_reason(claim.status.conditions, names.READY, names.REASON_INVALID_METADATA)
 
     def _wake_claims(
         self, pools: list[Key], reason: str, *, unless: Callable[[ClaimEntry], bool] | None = None

@@ -94,15 +94,17 @@ async def test_a_refused_claim_is_served_once_its_pool_names_another_template(wh
         assert bound_name(world) == "c"
 
 
-async def test_a_bound_claim_that_its_template_contradicts_is_ready_once_that_is_mended() -> None:
+@pytest.mark.parametrize("what", ["bytes", "another value"])
+async def test_a_bound_claim_that_its_template_contradicts_is_ready_once_that_is_mended(
+    what: str,
+) -> None:
     """Its Sandbox runs on meanwhile."""
+    made, asked, _ = REFUSED[what]
     async with open_claims("m1") as world:
-        await world.create(claim(additionalPodMetadata=LABEL))
+        await world.create(claim(**asked))
         await world.advance(3.0)
         assert is_ready(world)
-        contrary: Json = {"labels": {"sandbox.users.io/team": "b"}}
-        await change_template(world, {"podTemplate": {"metadata": contrary}})
-        await world.patch(CLAIMS, "c", {"metadata": {"annotations": {"any": "edit"}}})
+        await change_template(world, made["spec"])
         await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
         await world.advance(1500.0)
         assert not is_ready(world)
