@@ -119,6 +119,12 @@ def not_controlled(claim: str, *, sandbox: str = "", uid: str = "") -> ClaimErro
     return ClaimError(ClaimFault.OTHER, text)
 
 
+def owner_taken_away(sandbox: str) -> ClaimError:
+    """Return the error for a Sandbox that a policy or a webhook did not let the claim own."""
+    text = f'sandbox "{sandbox}" was accepted without the claim as its owner'
+    return ClaimError(ClaimFault.OTHER, text)
+
+
 def requeue_after_s(error: ClaimError | None, collisions: int = 0) -> float | None:
     """Return how soon a claim that could not be served is tried again without backoff, or None.
 

@@ -20,7 +20,7 @@ from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaimSpec
 from lean_sandbox.model.claim_sandbox import build_cold_sandbox
-from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, owner_taken_away
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import Freshness
 from lean_sandbox.runtime.workers import AT_ONCE_S
@@ -159,8 +159,7 @@ class Binding:
             # A mutating policy or a webhook has taken the owner away.
             self._state.disowned = made.uid
             await self._context.writer.delete(self._sandboxes, made)
-            text = f'sandbox "{made.key.name}" was accepted without the claim as its owner'
-            raise ClaimError(ClaimFault.OTHER, text)
+            raise owner_taken_away(made.key.name)
         self._state.disowned = ""
         self._context.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)
         note = f'Created Sandbox "{made.key.name}"'

@@ -6,12 +6,23 @@ from contextlib import suppress
 
 from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
 from lean_sandbox.controllers.claim.context import ClaimContext
-from lean_sandbox.controllers.claim.owned import assigned_name, is_of_extensions, own_sandbox
+from lean_sandbox.controllers.claim.owned import (
+    assigned_name,
+    is_controlled,
+    is_of_extensions,
+    own_sandbox,
+)
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.warm import pool_of
 from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.model import names
-from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
+from lean_sandbox.model.claim_status import (
+    ClaimError,
+    ClaimFault,
+    not_controlled,
+    owner_taken_away,
+    stale_reference,
+)
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -107,7 +118,10 @@ class OwnSandbox:
             "resourceVersion": meta.resource_version,
             "ownerReferences": [self._facts.reference],
         }
-        return await self._adoption.patch(found.entry, {"metadata": metadata})
+        taken = await self._adoption.patch(found.entry, {"metadata": metadata})
+        if not is_controlled(taken, self._entry):
+            raise owner_taken_away(taken.key.name)
+        return taken
 
     async def _assigned(self, name: str) -> SandboxEntry | None:
         """Complete an adoption that another process began, or clear a name that is not ours."""

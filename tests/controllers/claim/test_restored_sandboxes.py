@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, placed
 from tests.support.extensions import bound_name, open_claims, owner_of, ready_of
 from tests.support.names import ANNOTATION, CLAIM_UID, SANDBOXES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World
 
 Json = dict[str, Any]
@@ -115,3 +117,26 @@ async def test_one_that_has_another_owner_by_now_or_goes_is_not_taken(
         stored = world.get("c")["metadata"]
         assert stored.get("ownerReferences", []) == ([] if is_going else owners)
         assert bound_name(world) == ""
+
+
+async def test_one_that_a_webhook_leaves_without_an_owner_is_not_taken() -> None:
+    """A claim names only what goes with it. It has it once the webhook is gone."""
+    async with open_claims(replicas=0) as world:
+        is_on = True
+
+        def take_owner_away(kind: Kind, obj: Json) -> None:
+            if is_on and kind.plural == "sandboxes":
+                obj["metadata"].pop("ownerReferences", None)
+
+        add_webhook(world.plane, take_owner_away)
+        held = world.plane.hold_events("sandboxclaims")
+        restore(world, "c", {CLAIM_UID: await made(world)})
+        await world.moments(300)
+        held.release()
+        await world.settle()
+        assert bound_name(world) == ""
+        assert "without the claim as its owner" in ready_of(world)[2]
+        is_on = False
+        await world.advance(60.0)
+        assert owner_of(world, "c") == "SandboxClaim/c"
+        assert bound_name(world) == "c"
