@@ -25,6 +25,7 @@ from tests.support.extensions import (
     rest,
     run_all,
 )
+from tests.support.names import CLAIMS
 from tests.support.refusals import BY_SCHEMA
 from tests.support.suspension import resume, suspend
 from tests.support.world import condition, open_world, sandbox, write_pod_status
@@ -75,15 +76,21 @@ async def test_a_claim_that_is_not_served_says_why_once() -> None:
 
 
 async def test_a_claim_that_is_not_served_for_another_reason_says_so_again() -> None:
-    """Its pool has come, and lacks its template: a warning for each reason, whatever lasts."""
+    """It names another pool; that comes, and lacks its template: a warning each, whatever lasts."""
     with capture_logs() as lines:
         async with open_claims(templates=()) as world:
-            await world.create(claim("mine", pool="late"))
+            await world.create(claim("mine", pool="never"))
+            await world.advance(120.0)
+            await world.patch(CLAIMS, "mine", {"spec": {"warmPoolRef": {"name": "late"}}})
             await world.advance(120.0)
             await world.create(pool("late", template="nowhere"))
             await world.advance(120.0)
-    reasons = [line["reason"] for line in told(lines, "claim_not_served")]
-    assert reasons == ["WarmPoolNotFound", "TemplateNotFound"]
+    reasons = [(line["reason"], line["message"]) for line in told(lines, "claim_not_served")]
+    assert reasons == [
+        ("WarmPoolNotFound", 'SandboxWarmPool "never" not found'),
+        ("WarmPoolNotFound", 'SandboxWarmPool "late" not found'),
+        ("TemplateNotFound", 'SandboxTemplate "nowhere" not found'),
+    ]
 
 
 async def test_the_life_of_a_sandbox_is_told() -> None:

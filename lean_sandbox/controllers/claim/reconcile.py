@@ -38,7 +38,7 @@ from lean_sandbox.model.claim_status import (
     next_claim_status,
     requeue_after_s,
 )
-from lean_sandbox.model.conditions import find, has_reason, is_true
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Requeue, Result
 from lean_sandbox.watch.resources.extensions import ClaimEntry
@@ -239,7 +239,8 @@ class ClaimReconcile:
         ready = find(new.conditions, names.READY)
         if self._error is None or ready is None:
             return
-        if not has_reason(self._old.conditions, names.READY, ready.reason):
+        said = find(self._old.conditions, names.READY)
+        if said is None or (said.reason, said.message) != (ready.reason, ready.message):
             context.events.log(
                 entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
             )
