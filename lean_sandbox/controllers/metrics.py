@@ -181,14 +181,13 @@ class Metrics:
         )
 
     def first_ready(
-        self, entry: ClaimEntry, sandbox: SandboxEntry, first_observed: str
+        self, entry: ClaimEntry, sandbox: SandboxEntry, first_observed: str, now: datetime
     ) -> int | None:
         """Observe how long a claim took, after the status that says Ready was written.
 
         ``first_observed`` is when the controller saw the claim first; empty when it is not known.
-        Returns the milliseconds since then.
+        Returns the milliseconds since then. All times are the server's, or as if they were.
         """
-        now = self._clock.now()
         namespace = entry.key.namespace
         annotations = entry.annotations or {}
         launch = launch_of(sandbox)

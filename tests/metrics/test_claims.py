@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.builders import claim, pool, template
-from tests.support.clock import FakeClock
+from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import add_member, failed, get_claim, open_claims, ready_of, settings
 from tests.support.names import CLAIMS
 from tests.support.world import NS, World, open_world
@@ -102,16 +102,24 @@ async def test_a_claim_whose_status_fails_first_is_measured_once() -> None:
     assert samples(found) == {WEBHOOK: 0, CONTROLLER: 1, CLIENT: 0, CREATION: 1}
 
 
-async def test_the_controllers_own_time_counts_from_its_first_sight() -> None:
-    """A claim that waits for its member is measured from when it was seen, not from the binding."""
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+async def test_the_controllers_own_time_counts_from_its_first_sight(ahead_s: float) -> None:
+    """A claim that waits for its member is measured from when it was seen, not from the binding.
+
+    It is the server's time that counts, whatever the wall clock is set to meanwhile.
+    """
     async with open_claims("m1", ready=False) as world:
-        await world.create(claim())
+        requested = {"agents.x-k8s.io/client-first-requested-at": format_rfc3339(EPOCH)}
+        await world.create(claim(metadata={"annotations": requested}))
+        world.clock.set_wall(ahead_s)
         await world.advance(1.5)
         await world.run_pod("m1")
         await world.advance(5.0)
         found = await scraping(world)
+        assert ready_at(world) == "2026-01-02T03:04:06.5Z"
     labels = {"launch_type": "warm", "sandbox_template": "tpl"}
     assert found.value(f"{CONTROLLER}_sum", **labels) == 1500
+    assert found.value(f"{CLIENT}_sum", **labels) == 1500
 
 
 @pytest.mark.claim_case(73)

@@ -41,7 +41,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
     def __init__(self, shared: Shared, states: States[ClaimState]) -> None:
         super().__init__("claim-annotations", shared.caches.claims, shared.clock, workers=4)
         self._writer = shared.writer
-        self._clock = shared.clock
+        self._server_time = shared.server_time
         self._states = states
         self._undone = Undone()
         # Whether to write when a claim was first seen, and its trace.
@@ -93,7 +93,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
             state.trace = ""
         elif not is_dated and (was_ready or is_ready) and dated not in state.pending:
             # If it was ready before, it is unknown since when.
-            since = "unknown" if was_ready else _written(self._clock.now())
+            since = "unknown" if was_ready else _written(self._server_time.now())
             changes = {dated: since, **self._observed(entry, state)}
             self._add(entry, state, changes, _GATHERING_S if was_ready else 0.0)
 
@@ -114,7 +114,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         Its user may have written the stamp, so it counts only as far as it is between the creation
         and now. Empty if it is not a time.
         """
-        now = self._clock.now()
+        now = self._server_time.now()
         try:
             seen = min(no_earlier(stamped, created_at), now) if stamped else now
         except ValueError:

@@ -230,7 +230,8 @@ class ClaimReconcile:
         first_seen = self._state.first_seen
         if sandbox is not None and is_ready_now and first_seen is not None:
             self._state.first_seen = None
-            took_ms = context.metrics.first_ready(entry, sandbox, first_seen)
+            now = context.server_time.now()
+            took_ms = context.metrics.first_ready(entry, sandbox, first_seen, now)
             name = sandbox.key.name
             launch = launch_of(sandbox)
             context.events.log(
