@@ -153,10 +153,14 @@ async def test_becoming_ready_again_is_not_measured(pause_s: float) -> None:
 
 @pytest.mark.claim_case(116)
 async def test_a_stamp_that_fails_is_repeated_and_measured_once() -> None:
-    """Case 116: the annotation is written by a later try, with its own time; the count stays 1."""
+    """Case 116: the annotation is written by a later try, with its own time; the count stays 1.
+
+    That the claim is reconciled meanwhile, as Ready already, changes nothing of it.
+    """
     async with open_claims("m1") as world:
         world.plane.fail_next("patch", "sandboxclaims", 500, times=2)
         await world.create(claim(metadata={"annotations": REQUESTED}))
+        await world.patch(CLAIMS, "c", {"metadata": {"labels": {"any": "edit"}}})
         await world.advance(10.0)
         found = await scraping(world)
         stamped = ready_at(world)
@@ -166,8 +170,12 @@ async def test_a_stamp_that_fails_is_repeated_and_measured_once() -> None:
 
 
 @pytest.mark.claim_case(117)
-async def test_a_claim_that_was_ready_before_is_stamped_and_not_measured() -> None:
-    """Case 117: what another process made Ready without a stamp gets ``unknown`` and no sample."""
+@pytest.mark.parametrize("told", ["unknown", NOW])
+async def test_a_claim_that_was_ready_before_is_stamped_and_not_measured(told: str) -> None:
+    """Case 117: what another process made Ready without a stamp gets ``unknown`` and no sample.
+
+    Nor is one measured that it stamped, when that is Ready again.
+    """
 
     def furnish(plane: ControlPlane) -> None:
         for one in (template(), pool(replicas=1)):
@@ -180,13 +188,18 @@ async def test_a_claim_that_was_ready_before_is_stamped_and_not_measured() -> No
             await world.advance(2.0)
             await world.create(claim(metadata={"annotations": REQUESTED}))
             assert ready_of(world)[0] == "True"
-        plane.store.patch(CLAIMS, NS, "c", {"metadata": {"annotations": {READY_AT: None}}})
+            if told == NOW:
+                await world.run_pod("m1", ready=False)
+        if told == "unknown":
+            plane.store.patch(CLAIMS, NS, "c", {"metadata": {"annotations": {READY_AT: None}}})
         async with open_world(settings(), plane=plane) as world:
+            await world.run_pod("m1")
             await world.advance(5.0)
+            assert ready_of(world)[0] == "True"
             found = await scraping(world)
             stamped = ready_at(world)
     assert samples(found) == {WEBHOOK: 0, CONTROLLER: 0, CLIENT: 0, CREATION: 0}
-    assert stamped == "unknown"
+    assert stamped == told
 
 
 @pytest.mark.claim_case(118)

@@ -19,6 +19,7 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import ANNOTATION, CLAIMS
+from tests.support.world import condition
 
 
 @pytest.mark.claim_case(85)
@@ -33,12 +34,17 @@ async def test_an_annotation_without_adoption_is_completed_even_without_an_addre
 
 
 async def test_a_member_that_an_annotation_names_is_replaced_in_its_pool() -> None:
-    """The pool learns of it as of any other member that was taken."""
+    """The pool learns of it as of any other member that was taken, and so does its own controller.
+
+    That acknowledges what the claim has changed of it.
+    """
     async with open_claims("m1", "m2") as world:
         await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
         await world.advance(5.0)
         assert owner_of(world, "m1") == "SandboxClaim/c"
         assert len(member_names(world)) == 2
+        held = world.get("m1")
+        assert condition(held, "Ready")["observedGeneration"] == held["metadata"]["generation"]
 
 
 @pytest.mark.claim_case(84, 90)
