@@ -46,25 +46,25 @@ async def launch_step_by_step(world: World, name: str) -> None:
 
 
 async def test_a_burst_makes_no_replacement_too_many() -> None:
-    """Fifty claims at once are replaced by fifty members, not by sixty-four."""
-    names = tuple(f"m{number:02}" for number in range(60))
+    """Twenty claims at once are replaced by twenty members, not by more."""
+    names = tuple(f"m{number:02}" for number in range(25))
     async with open_claims(*names) as world:
-        for number in range(50):
+        for number in range(20):
             world.plane.store.create(claim(f"c{number:02}"))
-            if number % 10 == 0:
+            if number % 5 == 0:
                 await world.settle()
         await world.settle()
         await world.advance(30.0)
-        assert world.writes()["create sandboxes"] == 50
+        assert world.writes()["create sandboxes"] == 20
         assert world.writes()["delete sandboxes"] == 0
-        assert len(member_names(world)) == 60
+        assert len(member_names(world)) == 25
 
 
 async def test_no_write_meets_a_conflict_with_another_of_our_own() -> None:
     """Warm and cold claims at once, their Pods, their annotations, the refill: not one 409."""
-    names = tuple(f"m{number:02}" for number in range(20))
+    names = tuple(f"m{number:02}" for number in range(6))
     async with open_claims(*names) as world:
-        claims = [f"c{number:02}" for number in range(30)]
+        claims = [f"c{number:02}" for number in range(9)]
         for name in claims:
             world.plane.store.create(claim(name))
         # The claims without a member wait for one, and then start cold.

@@ -344,9 +344,9 @@ async def test_a_pod_that_no_watch_shows_is_asked_for_ever_less_often() -> None:
     async with open_claims(prepare=lambda plane: add_webhook(plane, without_hash)) as world:
         await world.create(claim())
         await world.run_pod("c")
-        await world.advance(3600.0)
+        await world.advance(900.0)
         assert ready_of(world) == ("False", "SandboxNotReady", UNSEEN.format("c"))
-        assert world.asked()["get pods"] <= 400
+        assert world.asked()["get pods"] <= 100
         # Told once: what it waits for stays the same.
         assert world.writes()["patch sandboxclaims/status"] <= 3
 

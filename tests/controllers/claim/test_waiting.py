@@ -21,10 +21,10 @@ def bound(world: World, *names: str) -> list[str]:
 
 
 async def test_a_member_wakes_one_claim() -> None:
-    """Twenty claims and as many members that come up one by one: no reconcile finds nothing."""
-    names = [f"c{number:02}" for number in range(20)]
+    """Eight claims and as many members that come up one by one: no reconcile finds nothing."""
+    names = [f"c{number:02}" for number in range(8)]
     async with open_pools(placed(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S) as world:
-        await world.create(pool(replicas=20))
+        await world.create(pool(replicas=8))
         for name in names:
             world.plane.store.create(claim(name))
         await world.settle()

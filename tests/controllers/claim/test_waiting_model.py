@@ -116,7 +116,7 @@ class WaitingMachine(RuleBasedStateMachine):
 class TestWaitingMachine(WaitingMachine.TestCase):  # type: ignore[misc,valid-type]
     """Any order keeps the laws."""
 
-    settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def test_each_member_wakes_one_claim() -> None:
