@@ -44,13 +44,17 @@ class ReconcileError(Exception):
     """A reconcile that could not bring its object to the desired state; retried with backoff.
 
     The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait,
-    ``is_refusal`` whether all causes are refusals.
+    ``no_later_than_s`` when the object needs a reconcile for another reason, whatever the backoff,
+    and ``is_refusal`` whether all causes are refusals.
     """
 
     retryable = True
 
-    def __init__(self, text: str, *causes: BaseException | None) -> None:
+    def __init__(
+        self, text: str, *causes: BaseException | None, no_later_than_s: float | None = None
+    ) -> None:
         super().__init__(text)
+        self.no_later_than_s = no_later_than_s
         self.is_refusal = bool(causes) and all(
             getattr(cause, "is_refusal", False) for cause in causes
         )
@@ -270,14 +274,18 @@ class Workers(Generic[K]):
     def _after_failure(
         self, item: Item[K], error: Exception
     ) -> tuple[ReconcileOutcome, float | None]:
-        # An expected error has "retryable", perhaps "retry_after_s".
+        # An expected error has "retryable", perhaps "retry_after_s" and "no_later_than_s".
         key = str(item.key)
         retryable = getattr(error, "retryable", None)
         if retryable is False:
             self._queue.forget(item.key)
             self._log.error("reconcile_failed_for_good", key=key, error=str(error))
             return ReconcileOutcome.TERMINAL, None
-        next_s = self._retry(item.key, getattr(error, "retry_after_s", None) or 0.0)
+        next_s = self._retry(
+            item.key,
+            getattr(error, "retry_after_s", None) or 0.0,
+            getattr(error, "no_later_than_s", None),
+        )
         if retryable is None:
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
             return ReconcileOutcome.PANIC, next_s
@@ -287,13 +295,14 @@ class Workers(Generic[K]):
         log("reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s)
         return ReconcileOutcome.ERROR, next_s
 
-    def _retry(self, key: K, retry_after_s: float) -> float:
-        hint_s: float | None = None
+    def _retry(self, key: K, retry_after_s: float, no_later_than_s: float | None = None) -> float:
+        latest = Requeue()
+        latest.within(no_later_than_s)
         try:
-            hint_s = self._no_later_than_s(key)
+            latest.within(self._no_later_than_s(key))
         except Exception as error:  # noqa: BLE001 -- a wrong hint must never end the reconciles
             self._callback_failed("retry_no_later_than_s", key, error)
-        return self._queue.retry(key, no_later_than_s=hint_s, not_before_s=retry_after_s)
+        return self._queue.retry(key, no_later_than_s=latest.after_s, not_before_s=retry_after_s)
 
     def _finish(self, report: ReconcileResult[K]) -> None:
         key = report.item.key

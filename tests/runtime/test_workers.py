@@ -83,10 +83,13 @@ async def test_what_fails_again_at_once_is_told_once() -> None:
     assert len(rig.reports) == 11
 
 
-async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
-    """While reconciles keep failing, an expiry is still noticed in time."""
-    errors = [ExpectedError(retryable=True) for _ in range(14)]
-    rig = WorkerRig(failing(*errors), retry_no_later_than_s=lambda _: 2.0)
+@pytest.mark.parametrize(("due_s", "asked_s"), [(2.0, None), (None, 2.0), (2.0, 7.0), (7.0, 2.0)])
+async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key(
+    due_s: float | None, asked_s: float | None
+) -> None:
+    """While reconciles keep failing, an expiry is still noticed in time, and what they ask for."""
+    errors = [ReconcileError("", no_later_than_s=asked_s) for _ in range(14)]
+    rig = WorkerRig(failing(*errors), retry_no_later_than_s=lambda _: due_s)
     async with rig.running():
         rig.queue.add("a")
         await rig.clock.advance(60)

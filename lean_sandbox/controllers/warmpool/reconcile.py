@@ -66,7 +66,9 @@ class PoolReconcile:
             run.requeue.within(members.checks.after_s * spread)
         await self._report.write_status(members)
         if not all(error.namespace_terminating for error in run.errors):
-            raise ReconcileError("; ".join(map(str, run.errors)), *run.errors)
+            # One member that cannot be changed must not make all others wait.
+            text = "; ".join(map(str, run.errors))
+            raise ReconcileError(text, *run.errors, no_later_than_s=run.requeue.after_s)
         if run.errors:
             raise run.errors[0]
         return run.requeue.result
@@ -202,7 +204,7 @@ class PoolReconcile:
         done = await self._requests.in_groups(
             batch, lambda: self._requests.delete(next(chosen), "surplus")
         )
-        if surplus > done.tried:
+        if surplus > done.tried == done.succeeded:
             self._run.requeue.within(NEXT_BATCH_S)
 
 

@@ -81,7 +81,7 @@ class Refill:
         self._take_refusals(known, made=done.succeeded)
         is_whole = missing <= done.succeeded
         state.next_size = 1 if is_whole else done.next_size
-        if not (is_whole or state.refusal):
+        if done.tried == done.succeeded and not is_whole:
             self._run.requeue.within(NEXT_BATCH_S)
 
     def _take_refusals(self, known: int, *, made: int) -> None:

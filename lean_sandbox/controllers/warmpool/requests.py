@@ -138,8 +138,13 @@ class MemberRequests:
         """Adopt an orphan that fits the template, delete it otherwise.
 
         With the template missing all are adopted. One GET and one PATCH, or one DELETE (after a GET
-        if the labels do not decide).
+        if the labels do not decide), or nothing at all where the adoption was undone just so.
         """
+        undone = self._context.undone
+        template = self._run.template
+        blueprint = template.blueprint_hash if template is not None else ""
+        if undone.is_in_vain(orphan.uid, (orphan.generation, blueprint)):
+            return
         whole = await self.drop_if_stale(orphan, is_orphan=True)
         if whole is None:
             return
@@ -155,12 +160,9 @@ class MemberRequests:
             "ownerReferences": owners,
             "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
         }
-        undone = self._context.undone
-        if undone.is_in_vain(orphan.uid, orphan.generation):
-            return
         made = await self._patch(orphan, patch)
         if made.owner is None:
-            undone.note(made.uid, made.generation)
+            undone.note(made.uid, (made.generation, blueprint))
         self._context.wakes.launch(orphan.key, None)
 
     async def drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:

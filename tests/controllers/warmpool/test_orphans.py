@@ -11,6 +11,7 @@ from lean_sandbox.model.names import name_hash
 from tests.support.builders import claim, orphan, placed, pool
 from tests.support.extensions import (
     change_pool,
+    change_template,
     fill,
     ids,
     members,
@@ -21,6 +22,7 @@ from tests.support.extensions import (
     run_all,
 )
 from tests.support.names import (
+    CONTROLLER,
     CREATED_BY,
     LAUNCH_TYPE,
     POD_TEMPLATE_HASH,
@@ -288,8 +290,11 @@ async def test_members_that_outlive_their_pool_are_adopted_by_the_next_of_that_n
         assert not members(world)
 
 
-async def test_an_orphan_whose_adoption_a_webhook_undoes_is_not_patched_over_and_over() -> None:
-    """It is left as it is until somebody changes it; then it is tried once more."""
+@pytest.mark.parametrize("way", ["sandbox", "template"])
+async def test_an_orphan_whose_adoption_a_webhook_undoes_is_not_patched_over_and_over(
+    way: str,
+) -> None:
+    """It is left unread until somebody changes it or the template; then it is tried once more."""
     is_on = [True]
 
     def strip(kind: Kind, one: Json) -> None:
@@ -302,19 +307,44 @@ async def test_an_orphan_whose_adoption_a_webhook_undoes_is_not_patched_over_and
         await rest(world)
         await change_pool(world, {"replicas": 2})
         await rest(world)
-        tried = world.writes()["patch sandboxes"]
-        assert 1 <= tried <= 2
+
+        def asked() -> list[str]:
+            sent = [one for one in world.plane.audit.select(user=CONTROLLER) if one.name == "a"]
+            about = ("get sandboxes", "patch sandboxes")
+            return [one.what for one in sent if one.what in about]
+
+        tried = asked()
+        assert 1 <= tried.count("patch sandboxes") <= 2
         await world.advance(600.0)
-        assert world.writes()["patch sandboxes"] == tried
         assert owner_uid(world, "a") is None
-        is_on.clear()
+        if way == "sandbox":
+            is_on.clear()
         await change_pool(world, {"replicas": 3})
         await rest(world)
-        assert world.writes()["patch sandboxes"] == tried
-        await world.patch("sandboxes", "a", {"spec": {"shutdownPolicy": "Delete"}})
+        assert asked() == tried
+        if way == "sandbox":
+            await world.patch("sandboxes", "a", {"spec": {"shutdownPolicy": "Delete"}})
+        else:
+            metadata = {"podTemplate": {"metadata": {"labels": {"new": "label"}}}}
+            await change_template(world, metadata)
         await rest(world)
-        adopted = [one for one in world.requests("patch", "sandboxes") if one.name == "a"]
-        assert len([1 for one in adopted if one.what == "patch sandboxes"]) == tried + 1
+        assert asked().count("patch sandboxes") == tried.count("patch sandboxes") + 1
+
+
+@pytest.mark.parametrize("verb", ["get", "patch"])
+async def test_an_orphan_that_cannot_be_taken_in_makes_nothing_else_wait(verb: str) -> None:
+    """Though it has failed for an hour, the pool is refilled after its delay, as any other."""
+    async with open_pools(sandbox_warm_pool_replenish_delay=10.0) as world:
+        await fill(world)
+        world.plane.fail_next(verb, "sandboxes", 403, times=10_000, match=lambda to: to.name == "a")
+        await world.create(orphan("a"))
+        await world.advance(3600.0)
+        lost = next(name for name in names_of(members(world)) if name != "a")
+        await world.delete("sandboxes", lost)
+        await world.advance(9.0)
+        assert len(members(world)) == 2
+        await world.advance(2.0)
+        assert len(members(world)) == 3
 
 
 @pytest.mark.parametrize("act", ["delete", "hold", "own", "detach", "replace"])
