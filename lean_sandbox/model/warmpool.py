@@ -159,9 +159,9 @@ class Staleness:
 
     A member is fresh if the hash of its blueprint, a label, is that of the template. Another hash
     proves nothing, because another implementation may hash differently: then the spec is compared,
-    once for all members with the same hash. A member whose spec somebody has edited is compared on
-    its own, since the hash no longer describes it. One that was made from this state is fresh until
-    it is edited, whatever a policy changed of it at once: the next would be no other.
+    once for all members with the same hash. A member without one is compared on its own, as is one
+    whose spec somebody has edited: the hash no longer describes it. One made from this state is
+    fresh until it is edited, whatever a policy changed of it at once: the next would be no other.
     """
 
     def __init__(self, template: TemplateView) -> None:
@@ -204,11 +204,10 @@ class Staleness:
             verdict = Freshness.FRESH if _parts(spec) == _parts(made_now) else Freshness.STALE
         except ODD:
             verdict = Freshness.STALE
-        key = _verdict_key(member)
-        if key and not is_orphan:
+        if not is_orphan:
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
-            self._verdicts[key] = verdict
+            self._verdicts[_verdict_key(member)] = verdict
         return verdict
 
 
@@ -217,9 +216,9 @@ def _hash_of(member: ObjectMeta) -> str:
 
 
 def _verdict_key(member: ObjectMeta) -> str:
-    """Return what members of equal specs share: their hash, or what only an edited one has."""
-    is_edited = member.generation > 1
-    return f"{member.uid}/{member.generation}" if is_edited else _hash_of(member)
+    """Return what members of equal specs share: their hash, unless it is gone or says nothing."""
+    shared = _hash_of(member) if member.generation <= 1 else ""
+    return shared or f"{member.uid}/{member.generation}"
 
 
 def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
@@ -277,7 +276,9 @@ class ReplacementPace:
 
     def wait_s(self, now_s: float) -> float:
         """Return for how long no member may be replaced."""
-        return max(0.0, self._last_at_s + self._pause_s - now_s)
+        passed_s = now_s - self._last_at_s
+        # The server's clock may have been set back.
+        return max(0.0, self._pause_s - passed_s) if passed_s >= 0 else 0.0
 
     def replaced(self, created_s: float, now_s: float) -> None:
         """Note that a member created at ``created_s`` is replaced now."""
