@@ -156,6 +156,8 @@ class SandboxReconcile:
     async def _expire(self) -> Result:
         entry = self._run.entry
         old = self._run.old
+        # A step of its Pod may have been seen since it was marked.
+        self._context.throttle.settled(self._run.key)
         # If the server refuses any status, the Sandbox is torn down without being marked first.
         is_mute = self._run.state.refused == entry.generation
         if not is_mute and not has_reason(
@@ -187,7 +189,6 @@ class SandboxReconcile:
         nothing else.
         """
         entry = self._run.entry
-        self._context.throttle.settled(self._run.key)
         # A Sandbox that is deleted takes its Pod with it.
         is_looked_for = not (status.selector or self._run.view.is_deleted_at_expiry)
         if is_looked_for and await self._expiry.find_pod(entry.pod_key) is not None:

@@ -87,6 +87,17 @@ async def test_a_retained_sandbox_is_marked_first_and_torn_down_in_the_next_reco
         assert [event["reason"] for event in world.events()].count("SandboxExpired") == 1
 
 
+async def test_what_the_pod_does_between_the_end_and_its_deletion_is_no_launch() -> None:
+    """Launches of the namespace wait the longer the more there are: one that expired is none."""
+    async with open_world() as world:
+        await world.create(dying(60.0))
+        await world.advance(60.0)
+        await world.run_pod(ready=False)
+        await world.advance(MARKED_S)
+        assert "deletionTimestamp" in world.pod()["metadata"]
+        assert len(world.whole.sandboxes._context.throttle) == 0
+
+
 @pytest.mark.case(120)
 async def test_with_the_delete_policy_the_sandbox_itself_goes_without_another_status() -> None:
     """Case 120: Pod, Service and Sandbox are deleted; nothing is written about it any more."""
