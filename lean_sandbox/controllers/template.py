@@ -115,17 +115,17 @@ class TemplateReconcile:
 
     async def run(self) -> Result:
         """Label the template and bring its NetworkPolicy to the rules it asks for."""
-        if await self._label():
-            with self._reporting():
+        with self._reporting():
+            if await self._label():
                 await self._policy()
         return Result()
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Report by an Event that the server refuses the policy; the error is raised."""
+        """Report by an Event that the server refuses what the policy needs; the error is raised."""
         try:
             yield
-        except ControlPlaneError as error:
+        except (ControlPlaneError, ReconcileError) as error:
             if error.is_refusal:
                 name = policy_name(self._entry.key.name)
                 self._report(f'NetworkPolicy "{name}" is refused: {message_of(error)}')

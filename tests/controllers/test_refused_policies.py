@@ -54,15 +54,20 @@ async def test_an_edit_that_the_server_refuses_leaves_the_former_rules_and_says_
         assert FIELD in note
 
 
-@pytest.mark.parametrize("verb", ["create", "patch", "delete"])
+@pytest.mark.parametrize("verb", ["create", "patch", "delete", "label"])
 @pytest.mark.parametrize("code", [400, 403, 422, 500])
 async def test_whatever_refuses_a_policy_is_told(verb: str, code: int) -> None:
-    """An admission policy, a webhook that does not answer, or the want of a right."""
+    """An admission policy, a webhook that does not answer, or the want of a right.
+
+    Without the template's label there is no policy either.
+    """
     async with open_pools() as world:
-        if verb != "create":
+        is_new = verb in ("create", "label")
+        if not is_new:
             await world.create(placed())
-        world.plane.fail_next(verb, "networkpolicies", code, times=1000)
-        if verb == "create":
+        asked = ("patch", "sandboxtemplates") if verb == "label" else (verb, "networkpolicies")
+        world.plane.fail_next(*asked, code, times=1000)
+        if is_new:
             await world.create(placed())
         spec: Json = {"networkPolicy": RULES}
         await change_template(
