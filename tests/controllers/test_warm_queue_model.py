@@ -275,7 +275,7 @@ class WarmMachine(RuleBasedStateMachine):
 class TestWarmMachine(WarmMachine.TestCase):  # type: ignore[misc,valid-type]
     """Any order of operations keeps the laws of the list."""
 
-    settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=75, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.claim_case(120)

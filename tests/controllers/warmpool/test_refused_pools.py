@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.controllers.warmpool.refusals import Refusals
+from lean_sandbox.controllers.warmpool.state import Backoff
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import internal
 from lean_sandbox.local.kinds import Kind
+from lean_sandbox.watch.kind import Key
 from tests.metrics.scrape import scraping
 from tests.support.builders import member, placed, pool
 from tests.support.extensions import (
@@ -79,8 +82,8 @@ async def test_refused_pools_of_a_namespace_try_twice_a_second_and_heal_in_five(
         await world.advance(10.0)
         assert MANY <= quota.refused[NS] <= MANY + 20
         quota.refused.clear()
-        await world.advance(40.0)
-        assert 0.8 * 80 <= quota.refused[NS] <= 80
+        await world.advance(20.0)
+        assert 0.8 * 40 <= quota.refused[NS] <= 40
         assert [reason for _, reason, _ in pool_events(world)] == ["WarmPoolNotProgressing"] * MANY
         quota.room = math.inf
         await world.advance(5.0)
@@ -100,10 +103,10 @@ async def test_refused_pools_of_many_namespaces_try_four_times_a_second_and_heal
     async with open_pools(prepare=quota.add_to) as world:
         for name in NAMES:
             add_pools(world, ["pool"], namespace=name)
-        await world.advance(60.0)
+        await world.advance(30.0)
         quota.refused.clear()
-        await world.advance(40.0)
-        assert 0.8 * 160 <= quota.refused.total() <= 160
+        await world.advance(20.0)
+        assert 0.8 * 80 <= quota.refused.total() <= 80
         assert len((await scraping(world)).find("lean_sandbox_warmpool_not_progressing")) == 30
         quota.room = math.inf
         await world.advance(5.0)
@@ -116,7 +119,7 @@ async def test_a_place_that_is_free_costs_no_try_of_every_pool(resource: str) ->
     quota = Quota(resource)
     async with open_pools(prepare=quota.add_to) as world:
         add_pools(world, NAMES)
-        await world.advance(60.0)
+        await world.advance(30.0)
         quota.room = 1
         while quota.room:
             quota.refused.clear()
@@ -134,7 +137,7 @@ async def test_the_others_that_try_at_once_are_of_the_same_namespace_first() -> 
     async with open_pools(prepare=quota.add_to) as world:
         for namespace in ("a", "b"):
             add_pools(world, NAMES, namespace=namespace)
-        await world.advance(60.0)
+        await world.advance(30.0)
         quota.closed.add("b")
         quota.room = math.inf
         await world.advance(2.0)
@@ -149,10 +152,10 @@ async def test_a_tenants_refused_pools_do_not_make_another_wait(resource: str) -
     async with open_pools(prepare=quota.add_to) as world:
         add_pools(world, NAMES, namespace="many")
         add_pools(world, ["pool"], namespace="alone")
-        await world.advance(60.0)
+        await world.advance(30.0)
         quota.refused.clear()
-        await world.advance(40.0)
-        assert quota.refused["alone"] == 10
+        await world.advance(20.0)
+        assert quota.refused["alone"] == 5
 
 
 @pytest.mark.parametrize("way", ["replicas", "template"])
@@ -258,8 +261,9 @@ async def test_what_is_refused_is_tried_after_a_tenth_of_a_second_and_pauses_tha
             tried_at += [step * 0.05] * (quota.refused[NS] - len(tried_at))
         assert tried_at == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 10.3, 14.3], abs=0.06)
         quota.refused.clear()
-        await world.advance(4800.0)
-        assert quota.refused[NS] == 1200
+        await world.advance(400.0)
+        assert quota.refused[NS] == 100
+    assert Refusals({}, lambda _: None).put_off(Key(NS, "pool"), Backoff(in_vain=5000), 0.0) == 4.0
 
 
 async def test_a_refused_member_that_somebody_edits_tries_by_itself() -> None:
