@@ -88,7 +88,7 @@ class Settings:
     )
     namespaces: tuple[str, ...] = own(
         "comma separated namespaces to watch; empty: all. With a list Roles are enough; a namespace"
-        " whose Sandboxes may not be listed is passed over until they may be",
+        " where a kind may not be listed is passed over until it may be",
         NAMESPACES,
         (),
     )

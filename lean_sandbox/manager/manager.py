@@ -85,7 +85,7 @@ class Manager:
         watched = [cache for one in self.controllers for cache in one.watched]
         #: The cache of each kind that is or may be watched.
         self.all_caches: list[Cache[Any]] = list(dict.fromkeys(watched))
-        # What has to be known of a namespace before anything in it is reconciled. Claims for
+        # What has to be known of a namespace before a Sandbox in it is reconciled. Claims for
         # volumes are watched when the first Sandbox needs one.
         self._own = _names(self.controllers[:1])
         self._wall_clock = WallClock(client, clock, shared.server_time, self.controllers)
@@ -96,7 +96,8 @@ class Manager:
         for controller in self.controllers:
             controller.is_ending = self._client.ending.__contains__
             if settings.namespaces:
-                controller.is_unlisted = partial(self.reflectors.lacks, self._own)
+                needed = self._own if controller is self.controllers[0] else self._waited_for
+                controller.is_unlisted = partial(self.reflectors.lacks, needed)
         for companion in companions:
             companion.is_unlisted = partial(self.reflectors.lacks, _names([companion]))
         caches = self.caches

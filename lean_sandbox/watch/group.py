@@ -86,32 +86,33 @@ class ReflectorGroup:
     def _awaited(self, plural: str) -> list[Reflector[Any]]:
         """Return those that have not had their first list, but of namespaces that are passed over.
 
-        These are where the first kind, the Sandboxes, may not be listed, while elsewhere it may.
+        These are where the kind may not be listed, while elsewhere it may.
         """
-        firsts = next(iter(self._reflectors.values()))
-        may_pass = any(first.synced.is_set() for first in firsts)
+        of_kind = self._reflectors[plural]
+        may_pass = any(one.synced.is_set() for one in of_kind)
         return [
-            one
-            for one, first in zip(self._reflectors[plural], firsts, strict=True)
-            if not (one.synced.is_set() or (may_pass and first.is_forbidden))
+            one for one in of_kind if not (one.synced.is_set() or (may_pass and one.is_forbidden))
         ]
 
     def lacks(self, plurals: Sequence[str], namespace: str) -> bool:
         """Return whether a namespace has not had the first list of one of these kinds."""
-        at = self._namespaces.index(namespace) if namespace in self._namespaces else 0
-        return not all(self._reflectors[plural][at].synced.is_set() for plural in plurals)
+        return not all(self._of(plural, namespace).synced.is_set() for plural in plurals)
 
-    async def synced_within(self, plural: str, patience_s: float) -> str | None:
-        """Wait for a kind's first list; return the problem if it is not complete in time.
+    async def synced_within(self, plural: str, namespace: str, patience_s: float) -> str | None:
+        """Wait for the first list of a kind in a namespace; return the problem if it is late.
 
         Returns at once for a list that is known to fail.
         """
-        for reflector in self._awaited(plural):
-            if reflector.problem is None:
-                await self._clock.wait(reflector.synced, patience_s)
-            if not reflector.synced.is_set():
-                return reflector.problem or "their list is not complete yet"
-        return None
+        reflector = self._of(plural, namespace)
+        if reflector.problem is None and not reflector.synced.is_set():
+            await self._clock.wait(reflector.synced, patience_s)
+        if reflector.synced.is_set():
+            return None
+        return reflector.problem or "their list is not complete yet"
+
+    def _of(self, plural: str, namespace: str) -> Reflector[Any]:
+        at = self._namespaces.index(namespace) if namespace in self._namespaces else 0
+        return self._reflectors[plural][at]
 
     @property
     def missing(self) -> dict[str, str]:

@@ -32,9 +32,11 @@ class VolumeClaims:
             return
         # Most clusters have no Sandbox that needs any, so their watch begins with the first.
         reflectors = self._context.reflectors
-        kind = self._caches.pvcs.kind
-        reflectors.start(self._caches.pvcs)
-        problem = await reflectors.synced_within(kind.resource.plural, _PVC_LIST_PATIENCE_S)
+        pvcs = self._caches.pvcs
+        reflectors.start(pvcs)
+        problem = await reflectors.synced_within(
+            pvcs.kind.name, self._run.key.namespace, _PVC_LIST_PATIENCE_S
+        )
         if problem is not None:
             raise ReconcileError(f"{FailedStep.PVC_GET}: {problem}")
         for index, template in enumerate(templates):

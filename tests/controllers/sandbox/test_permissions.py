@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
+from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.volumes import WHOLE
 from tests.support.world import CONTROLLER, NS, open_world, sandbox
 
 Json = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
-SANDBOXES = "sandboxes.agents.x-k8s.io"
 EVERYTHING = ["create", "delete", "get", "list", "patch", "update", "watch"]
 # The published ClusterRole of the controller, without the Lease that leader election needs.
 RULES: list[Json] = [
@@ -55,17 +58,37 @@ def grant(plane: ControlPlane, *, in_namespace: str = "", rules: list[Json] = RU
     )
 
 
-async def test_a_namespace_that_is_gone_with_its_role_does_not_hold_up_the_others() -> None:
-    """At a start; volumes are served as well, and the probe does not wait for what is not there."""
-    settings = Settings(sandbox_status_window=1.0, namespaces=("gone", NS))
-    grants = lambda plane: grant(plane, in_namespace=NS)  # noqa: E731 -- one line says it all
-    async with open_world(settings, prepare=grants, is_served=False) as world:
-        world.plane.store.create(sandbox(spec=WHOLE))
+def all_but(*missing: str) -> list[Json]:
+    """Return the rules of Sandboxes and claims without those for some resources."""
+    kinds = ["sandboxes", "sandboxclaims", "sandboxtemplates", "sandboxwarmpools"]
+    left = [
+        name for name in (*RULES[0]["resources"], *kinds, "networkpolicies") if name not in missing
+    ]
+    groups = ["", "agents.x-k8s.io", "extensions.agents.x-k8s.io", "networking.k8s.io"]
+    resources = [*left, *(f"{name}/status" for name in left)]
+    return [{"apiGroups": groups, "resources": resources, "verbs": EVERYTHING}]
+
+
+@pytest.mark.parametrize("missing", ["pods", "persistentvolumeclaims", "sandboxwarmpools", ""])
+async def test_a_namespace_that_may_not_be_listed_does_not_hold_up_the_others(missing: str) -> None:
+    """At a start; without a ``missing`` kind it is gone with its Role. No claim in it is judged."""
+    settings = Settings(sandbox_status_window=1.0, namespaces=("gone", NS), extensions=True)
+
+    def grants(plane: ControlPlane) -> None:
+        grant(plane, in_namespace=NS, rules=all_but())
+        if missing:
+            grant(plane, in_namespace="gone", rules=all_but(missing))
+            plane.store.create(claim(pool="unseen", metadata={"namespace": "gone"}))
+
+    before = (template(), pool(), claim(), sandbox(spec=WHOLE))
+    async with open_world(settings, prepare=grants, before=before, is_served=False) as world:
         await world.pass_time(20.0)
-        for resource, name in (("persistentvolumeclaims", "data-sb-1"), ("pods", "sb-1")):
-            assert world.find(resource, name) is not None
+        made = (("persistentvolumeclaims", "data-sb-1"), ("pods", "sb-1"), ("sandboxes", "c"))
+        assert [kind for kind, name in made if world.find(kind, name) is None] == []
+        assert "in namespace 'gone'" in world.controller.problems[missing or "sandboxes"]
         assert world.controller.not_ready is None
-        assert "in namespace 'gone'" in world.controller.problems["sandboxes"]
+        if missing in ("pods", "sandboxwarmpools"):
+            assert "status" not in world.plane.store.get(CLAIMS, "gone", "c")
 
 
 async def test_where_no_namespace_may_be_listed_the_controller_is_not_ready() -> None:
