@@ -107,6 +107,11 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
     # It failed because its node was shut down or it was evicted, not because its work ended.
     is_disrupted: bool = False
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the Pod has ended, which is never undone."""
+        return self.phase in (names.POD_SUCCEEDED, names.POD_FAILED)
+
 
 def pod_state(pod: Pod) -> PodState:
     """Return what a Sandbox reports of a Pod."""

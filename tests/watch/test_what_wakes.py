@@ -184,8 +184,6 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
                 ("Failed", "OOMKilled"),
                 ("Failed", ""),
                 ("Failed", "Evicted"),
-                ("Running", "Error"),
-                ("Running", "Completed"),
                 ("Running", "CrashLoopBackOff"),
             )
         ],

@@ -54,10 +54,13 @@ _NO_START = {
 }
 # A container that has ended is started again, unless that is the end of the Pod.
 _CRASH_LOOP = "CrashLoopBackOff"
+_COMPLETED = "Completed"
 _ENDED = ("Error", "OOMKilled", "ContainerCannotRun", "StartError", "RunContainerError")
 _TROUBLES = _NO_START | {word: word for word in (*_ENDED, _CRASH_LOOP)}
 # Classes of the status of a Pod that runs and is not ready, and of no other.
 _RUN_ON = frozenset({RUNNING, _CRASH_LOOP})
+# Classes that say whether a Pod has ended. Any other, as of a container that has, leaves it open.
+_CERTAIN = _RUN_ON | {READY, WAITING, GATED}
 # Statuses of a Pod that has not started yet.
 _WAITING_WORDS = frozenset({"Pending", "ContainerCreating", "PodInitializing", *_NO_START})
 
@@ -93,8 +96,7 @@ class PodEntry(OwnedEntry, gc=False, frozen=True):
     @property
     def has_ended(self) -> bool:
         """Whether the Pod is known to have ended, which is never undone."""
-        phase = self.state.phase if self.state is not None else ""
-        return phase in (names.POD_SUCCEEDED, names.POD_FAILED)
+        return self.state is not None and self.state.has_ended
 
     @property
     def may_be_ready(self) -> bool:
@@ -139,9 +141,10 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     if word == "Terminating" and are_ready:
         # A terminating Pod keeps its state while its containers are ready.
         return READY
-    if word == "NotReady":
+    if word == "NotReady" or (word in _ENDED and now not in ("", "0")):
         return RUNNING
-    if word in _WAITING_WORDS or word.startswith("Init:"):
+    step = word.removeprefix("Init:")
+    if step in _WAITING_WORDS or (step != word and (step == _CRASH_LOOP or "/" in step)):
         return WAITING
     return interned(word)
 
@@ -171,12 +174,16 @@ def columns_with_hint(item: Pod) -> dict[str, str]:
 def _status_word(item: Pod) -> str:
     """Return what the column Status shows of a Pod that has started, and that nobody deletes."""
     status = item.status
+    failed = (one.state.terminated.reason for one in status.initContainerStatuses)
+    if not any(one.type == "Initialized" and one.status == names.TRUE for one in status.conditions):
+        for reason in failed:
+            if reason not in ("", _COMPLETED):
+                return f"Init:{reason}"
     states = (one.state for one in status.containerStatuses)
     reasons = (state.waiting.reason or state.terminated.reason for state in states)
     word = next(filter(None, reasons), "") or status.reason or status.phase
-    if word == "Completed" and any(one.ready for one in status.containerStatuses):
-        return "Running"
-    return word
+    one_runs = any(one.ready for one in status.containerStatuses)
+    return "Running" if one_runs and word in (_COMPLETED, *_ENDED) else word
 
 
 _NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
@@ -209,24 +216,24 @@ def _managed_metadata(row: ObjectMeta) -> Hashable:
 def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEntry:
     columns_hint = pod_hint(row.columns)
     hint = interned(columns_hint) if columns_hint is not None else ""
-    writes = _hidden_writes(row, columns_hint)
+    state = old.state if old is not None else None
+    if item is not None:
+        shown = pod_state(item)
+        state = state if state == shown else shown
+    writes = _hidden_writes(row, columns_hint, state)
     trouble = _trouble_of(row)
-    state = None
     knowledge = Knowledge.UNKNOWN
     is_delete_sent = False
     if old is not None:
         is_said = not trouble or (trouble in _ENDED and old.trouble == _CRASH_LOOP)
         if is_said and _may_last(old.trouble, columns_hint):
             trouble = old.trouble
-        state = old.state
         # A whole Pod says itself whether it is being deleted: a restored store may not know of it.
         is_delete_sent = old.is_delete_sent and item is None
         knowledge = old.knowledge
         if not old.needs_fetch and _shows_another_state(row, old, hint, writes):
             knowledge = Knowledge.STALE
     if item is not None:
-        shown = pod_state(item)
-        state = state if state == shown else shown
         knowledge = Knowledge.KNOWN
     owner = shared_owner(row, old)
     labels = row.labels or {}
@@ -250,15 +257,17 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     )
 
 
-def _hidden_writes(row: ObjectMeta, hint: str | None) -> int:
-    """Return a digest of the status writes that may change what no column shows, 0 without any.
+def _hidden_writes(row: ObjectMeta, hint: str | None, state: PodState | None) -> int:
+    """Return a digest of the writes that may change what no column shows, 0 without any.
 
     A lost node, a readiness gate or the deadline of a Pod changes the condition Ready, but no
     column: the containers stay as they were. Only the writer and the time show such a change. The
-    kubelet writes often until a Pod is ready; only what it writes afterwards counts. Without
-    managedFields, which somebody may have removed, any write may be such a change.
+    kubelet writes often until a Pod is ready; only what it writes afterwards counts. Any write may
+    be such a change without managedFields, which somebody may have removed, and while the columns
+    leave open whether a Pod has ended.
     """
-    if row.managed_fields is None:
+    is_open = not (hint is None or hint in _CERTAIN or row.deletion_timestamp is not None)
+    if row.managed_fields is None or (is_open and not (state is not None and state.has_ended)):
         return as_version(row.resource_version)
     return status_writers(row.managed_fields, besides="" if hint == READY else "kubelet")
 
@@ -293,7 +302,7 @@ def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.needs_fetch:
         return False
-    if hint == entry.hint and _hidden_writes(row, hint) != entry.writes:
+    if hint == entry.hint and _hidden_writes(row, hint, entry.state) != entry.writes:
         return True
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 

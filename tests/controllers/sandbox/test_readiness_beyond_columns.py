@@ -11,6 +11,8 @@ from tests.support.clock import FakeClock
 from tests.support.conditions import says
 from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox
 
+Json = dict[str, Any]
+
 
 @pytest.mark.case(29, 30, 32, 36, 40)
 @pytest.mark.parametrize(
@@ -90,6 +92,61 @@ async def test_a_pod_past_its_deadline_is_not_ready_although_no_column_shows_it(
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["message"]) == ("False", "Pod is Running but not Ready")
         assert world.asked() == {"get pods": 1, "patch sandboxes/status": 1}
+
+
+ENDED: Json = {"terminated": {"reason": "Error", "exitCode": 1}}
+RUNS: Json = {"running": {}}
+WAITS: Json = {"waiting": {"reason": "PodInitializing"}}
+
+
+@pytest.mark.parametrize(
+    ("phase", "init", "main", "side", "is_initial"),
+    [
+        pytest.param("Running", {}, ENDED, RUNS, False, id="the second of two containers"),
+        pytest.param("Pending", RUNS, WAITS, WAITS, True, id="an init container"),
+    ],
+)
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_pod_that_ends_has_failed_at_once_although_no_column_shows_it(
+    phase: str, init: Json, main: Json, side: Json, *, is_initial: bool, restarts: bool
+) -> None:
+    """Of a Pod with a container that has ended, the row is the same before its own end and after.
+
+    That of an init container may be started again. Then the Pod was fetched in vain, once.
+    """
+    names = ("init", "main", "side")
+
+    async def write(world: World, phase: str, *states: Json) -> None:
+        listed = [
+            {"name": name, "state": state, "ready": False, "restartCount": 0}
+            for name, state in zip(names, states, strict=True)
+        ]
+        conditions = [
+            *pod_conditions(ready=False),
+            {"type": "Initialized", "status": str(not is_initial)},
+        ]
+        await world.pod_status(
+            phase=phase,
+            conditions=conditions,
+            initContainerStatuses=listed[:1] if is_initial else [],
+            containerStatuses=listed[1:],
+        )
+
+    async with open_world() as world:
+        init_, *containers = ({"name": name, "image": "busybox"} for name in names)
+        spec: Json = {"containers": containers, "restartPolicy": "Never"}
+        await world.create(sandbox(pod_spec={**spec, "initContainers": [init_]}))
+        await world.bind()
+        await write(world, phase, init, main, side)
+        await world.advance(20.0)
+        world.forget_requests()
+        end = phase if restarts else "Failed"
+        await write(
+            world, end, ENDED, WAITS if is_initial else ENDED, WAITS if is_initial else ENDED
+        )
+        assert world.asked()["get pods"] == 1
+        says_so = says(world)[1] == "PodFailed"
+        assert says_so is not restarts
 
 
 GATE = "example.com/serving"
