@@ -7,6 +7,7 @@ and counted. A line that cannot be written, as where nobody reads any more, is c
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import select
@@ -145,11 +146,19 @@ def _as_json(_logger: object, _method: str, event: dict[str, Any]) -> str:
     # What a person looks for first comes first.
     head = {"ts": event.pop("ts"), "level": event.pop("level"), "msg": event.pop("event")}
     try:
-        return msgspec.json.encode(head | event, enc_hook=repr).decode()
+        return as_json(head | event)
     except UnicodeEncodeError:
         # A name of a file may have bytes that are no text.
-        escaped = {key: printable(str(value)) for key, value in (head | event).items()}
-        return msgspec.json.encode(escaped).decode()
+        return as_json({key: printable(str(value)) for key, value in (head | event).items()})
+
+
+def as_json(value: object) -> str:
+    """Return JSON of characters that can be printed alone.
+
+    Others than those that JSON has to escape move the cursor of a terminal, or end a line, as well.
+    """
+    text = msgspec.json.encode(value, enc_hook=repr).decode()
+    return text if text.isprintable() else json.dumps(json.loads(text))
 
 
 def _shortened(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:

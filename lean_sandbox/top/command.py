@@ -78,8 +78,7 @@ def _run(given: argparse.Namespace) -> int:
         async with opened(connection, clock, wanted) as look:
             figures = look.figures()
         if given.output == "json":
-            shown = msgspec.json.format(msgspec.json.encode(figures), indent=2)
-            sys.stdout.write(f"{shown.decode()}\n")
+            sys.stdout.write(f"{msgspec.json.format(log.as_json(figures))}\n")
         else:
             print_once(figures)
 

@@ -24,6 +24,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.http.server import Answer, Request, not_found, text
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.log import as_json
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
@@ -222,8 +223,8 @@ class Recorder:
         if not found:
             return text(404, f"{NOTHING} of {kind} {key}{self._why_nothing()}\n")
         if query.get("output") == "json":
-            shown = msgspec.json.format(msgspec.json.encode(found))
-            return Answer(200, shown + b"\n", "application/json")
+            shown = msgspec.json.format(as_json(found))
+            return Answer(200, f"{shown}\n".encode(), "application/json")
         return text(200, table((plural, key), found, self._clock.monotonic(), self._wall_clock_at))
 
     def _wall_clock_at(self, at: float) -> datetime:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,17 +44,6 @@ def entries(draw: st.DrawFn) -> TraceEntry:
         owner = draw(st.sampled_from(["", "SandboxClaim/a", "Sandbox/b", "Sandbox/c"]))
         return TraceEntry(at, plural, key, what, draw(TEXTS), owner=owner)
     return TraceEntry(at, plural, key, what, draw(TEXTS), draw(TIMES))
-
-
-@given(st.integers(1, 20), st.lists(entries(), max_size=60))
-def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
-    most: int, coming: list[TraceEntry]
-) -> None:
-    """Whatever comes: the newest entries in their order."""
-    ring = Recorder(most, FakeClock())
-    for one in coming:
-        ring.entries.append(one)
-    assert list(ring.entries) == coming[-most:]
 
 
 @given(st.lists(entries(), max_size=40))
@@ -96,7 +86,7 @@ def test_requests_outside_of_reconciles_are_not_kept() -> None:
 
 @given(st.lists(entries(), min_size=1, max_size=20))
 async def test_the_table_has_a_line_for_each_entry(found: list[TraceEntry]) -> None:
-    """Under three lines of head, whatever texts the entries hold; none of them moves a cursor."""
+    """Under three lines of head, whatever texts there are: none moves a cursor, as JSON neither."""
     ring = Recorder(100, FakeClock())
     ring.entries.append(saw(CLAIMS, "a"))
     for one in found:
@@ -105,7 +95,9 @@ async def test_the_table_has_a_line_for_each_entry(found: list[TraceEntry]) -> N
     query = {"kind": "claim", "namespace": "ns", "name": "a"}
     shown = (await ring.handle(Request(PATH, query))).body
     assert len(shown.decode().splitlines()) == len(kept) + 3
-    assert shown.decode().replace("\n", "").isprintable()
+    told = (await ring.handle(Request(PATH, {**query, "output": "json"}))).body
+    assert msgspec.json.decode(told, type=list[TraceEntry]) == kept
+    assert (shown + told).decode().replace("\n", "").isprintable()
 
 
 async def test_others_run_while_a_ring_is_walked() -> None:
