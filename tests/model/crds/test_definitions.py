@@ -14,7 +14,7 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.local.schema.defaults import definition_defaults
 from lean_sandbox.local.schema.definition import check_definition
-from tests.model.crds.definitions import definitions, generate, write
+from tests.model.crds.definitions import definitions, write
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -52,32 +52,31 @@ def _nodes(schema: Json) -> Iterator[Json]:
             yield from _nodes(schema[name])
 
 
-def test_checked_in_files_are_what_the_generator_writes() -> None:
+def _texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+def test_checked_in_files_are_what_the_generator_writes(tmp_path: Path) -> None:
     """manifests/crds holds exactly the generated files, and the kustomization that lists them."""
-    held = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    write(tmp_path)
+    held = _texts(FOLDER)
     listing = yaml.safe_load(held.pop("Kustomization"))
-    assert held == generate()
+    assert held == _texts(tmp_path)
     assert listing["resources"] == sorted(held)
+    for name, text in held.items():
+        assert yaml.load(text, yaml.CSafeLoader) == definitions()[name]
 
 
 def test_the_command_prints_and_writes_the_generated_files(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The packaged files are the generated ones; the command shows them as they are."""
-    generated = generate()
-    assert {path.name: path.read_text("utf-8") for path in PACKAGED.iterdir()} == generated
+    """The packaged files are those of the manifests; the command shows them as they are."""
+    packaged = _texts(PACKAGED)
+    assert packaged == {name: text for name, text in _texts(FOLDER).items() if ".yaml" in name}
     assert main(["crds"]) == EXIT_OK
-    assert capsys.readouterr().out == "".join(text for _, text in sorted(generated.items()))
+    assert capsys.readouterr().out == "".join(text for _, text in sorted(packaged.items()))
     assert main(["crds", "--output", str(tmp_path)]) == EXIT_OK
-    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == generated
-
-
-def test_generation_is_deterministic(tmp_path: Path) -> None:
-    """Two runs write the same bytes, without YAML aliases, that parse to the definitions."""
-    write(tmp_path)
-    for name, text in generate().items():
-        assert (tmp_path / name).read_text(encoding="utf-8") == text
-        assert yaml.safe_load(text) == definitions()[name]
+    assert _texts(tmp_path) == packaged
 
 
 def test_definitions_fit_a_client_side_apply() -> None:
