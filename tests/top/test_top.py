@@ -295,9 +295,10 @@ async def test_json_needs_no_library_for_terminals(
     """The screen names the extra that brings it; JSON is printed without."""
     for name in [name for name in sys.modules if name.startswith("lean_sandbox.top.s")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
     async with bare() as plane:
+        # The embedded server has read its rules with a library that needs it.
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setitem(sys.modules, "rich.console", None)
         await figures(plane, tmp_path)
         told = one_sentence(await look_as(plane, tmp_path))
     assert "lean-sandbox top needs rich" in told
