@@ -58,9 +58,20 @@ class FreeMembers(msgspec.Struct, frozen=True):
         return max(0, self.wanted - len(self.renewed) - len(self.old))
 
     @property
+    def made_last(self) -> CompanionSandboxEntry | None:
+        """The newest of the old ones, unless a new one was made as late as it."""
+        old = max(self.old + self.old_unready, key=_date_of, default=None)
+        new = max(map(_date_of, self.renewed + self.starting), default="")
+        return old if old is not None and old.created_at > new else None
+
+    @property
     def in_renewal(self) -> int:
         """How many places have no member, or a new one that is not ready."""
         return max(0, self.missing - len(self.old_unready))
+
+
+def _date_of(member: CompanionSandboxEntry) -> str:
+    return member.created_at
 
 
 def choose(census: FreeMembers, permitted: int) -> list[CompanionSandboxEntry]:

@@ -6,6 +6,9 @@ controller makes the next ones. Requests for a member: a GET of the template and
 step: a PATCH of the pool, an Event. Which template a member was made of takes a GET of the
 template for each state of it, and one of a member for each stamp that another state or another
 controller has left.
+
+Where a policy changes what is made, new members look as old as those before. One is replaced all
+the same, as the controller may only have been late to see the template, but after growing pauses.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
-from lean_sandbox.model.warmpool import Staleness
+from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.warmpool import ReplacementPace, Staleness
 from lean_sandbox.runtime.workers import AT_ONCE_S, Requeue, Result
 from lean_sandbox.watch.kind import Delta, Key
 
@@ -49,16 +53,46 @@ _WISHES: Final = frozenset({ROLLING_UPDATE, ROLLOUT_STATUS})
 
 
 class _Pace(msgspec.Struct):
-    """Since when a rollout has got no further, and which status was last written, and when.
+    """How far a rollout to one state of a template is, and what was last written of it, and when.
 
-    ``in_doubt`` is the uid of the member whose DELETE got no answer, so that it may be gone.
+    ``least`` is the smallest number of old members so far, ``since`` when it was reached. When the
+    first one was deleted, none had been made after the date ``newest``. ``in_doubt`` is the uid of
+    the member whose DELETE got no answer, so that it may be gone.
     """
 
     status: str
+    state: tuple[str, int] = ("", 0)
     since: float = 0.0
+    least: int = 0
+    newest: str = ""
+    repeats: ReplacementPace = msgspec.field(default_factory=ReplacementPace)
     written_at: float = -_STATUS_S
-    mark: tuple[str, int, int] = ("", 0, 0)
     in_doubt: str = ""
+
+    def follow(self, blueprint: Blueprint, left: int, now: float) -> None:
+        """Note how many members are old."""
+        state = (blueprint.uid, blueprint.generation)
+        if self.state != state:
+            self.state = state
+            self.newest = ""
+            self.repeats = ReplacementPace()
+        elif 0 < self.least <= left or left == self.least:
+            return
+        self.least = left
+        self.since = now
+
+    def wait_s(self, census: FreeMembers, now_s: float) -> float:
+        """Return how long to wait because the member made last is old: what is made may stay so."""
+        last = census.made_last
+        is_in_vain = last is not None and self.newest and last.created_at > self.newest
+        return self.repeats.wait_s(now_s) if is_in_vain else 0.0
+
+    def deleted(self, census: FreeMembers, now_s: float) -> None:
+        """Note that a member was deleted of those that were counted before."""
+        last = census.made_last
+        if last is not None:
+            self.newest = self.newest or last.created_at
+            self.repeats.replaced(parse_rfc3339(last.created_at).timestamp(), now_s)
 
 
 class Rollout(Companion[CompanionPoolEntry]):
@@ -119,17 +153,22 @@ class Rollout(Companion[CompanionPoolEntry]):
         found = await self._members(pool, staleness)
         self._left[key] = found.left
         permitted = share.of(pool.replicas)
-        if not choose(found, permitted):
-            return await self._report(pool, blueprint, found, permitted)
+        pace = self._pace_of(pool)
+        pace.follow(blueprint, found.left, self._kit.clock.monotonic())
+        wait_s = pace.wait_s(found, self._kit.server_time.now_s())
+        if wait_s > 0.0 or not choose(found, permitted):
+            return await self._report(pool, found, permitted, wait_s)
         # The controller may have seen a change of the template already that this has not.
         if await self._blueprints.fetch(pool.template_key) is not blueprint:
             return Result(requeue_after_s=AT_ONCE_S)
         # First, so that whoever follows this process knows that there is an end to tell.
-        if word_of(self._pace_of(pool).status) != PROGRESSING:
+        if word_of(pace.status) in ("", COMPLETE):
             await self._announce(pool, status_of(PROGRESSING, found))
         # Others may have changed what was counted before these requests.
-        if doomed := choose(await self._members(pool, staleness), permitted):
+        found = await self._members(pool, staleness)
+        if doomed := choose(found, permitted):
             await self._delete(pool, doomed[0])
+            pace.deleted(found, self._kit.server_time.now_s())
         return Result(requeue_after_s=AT_ONCE_S)
 
     def _share_of(self, pool: CompanionPoolEntry) -> Share | None:
@@ -177,26 +216,22 @@ class Rollout(Companion[CompanionPoolEntry]):
         self.report(self.cache, pool, "MemberRenewed", note)
 
     async def _report(
-        self, pool: CompanionPoolEntry, blueprint: Blueprint, census: FreeMembers, permitted: int
+        self, pool: CompanionPoolEntry, census: FreeMembers, permitted: int, wait_s: float
     ) -> Result:
-        """Say how far a rollout is that can delete nothing at present."""
+        """Say how far a rollout is that can delete nothing at present, or not for ``wait_s``."""
         pace = self._pace_of(pool)
         if not census.left and word_of(pace.status) in ("", COMPLETE):
             return Result()
-        now = self._kit.clock.monotonic()
-        mark = (blueprint.uid, blueprint.generation, census.left)
-        if pace.mark != mark:
-            pace.mark = mark
-            pace.since = now
         grace_s = pool.grace_s or self._kit.settings.sandbox_warm_pool_readiness_grace_period
-        left_s = pace.since + grace_s - now
+        left_s = pace.since + grace_s - self._kit.clock.monotonic()
         state = state_of(census, permitted, is_stuck=left_s <= 0.0)
         why = ""
         if state == STALLED and word_of(pace.status) != STALLED:
-            why = await self._why_stuck(census, permitted)
+            why = await self._why_stuck(census, permitted, is_in_vain=wait_s > 0.0)
         requeue = Requeue()
         requeue.within(await self._announce(pool, status_of(state, census), why))
         requeue.within(left_s if state == PROGRESSING else None)
+        requeue.within(wait_s or None)
         return requeue.result
 
     async def _announce(self, pool: CompanionPoolEntry, status: str, why: str = "") -> float | None:
@@ -222,8 +257,14 @@ class Rollout(Companion[CompanionPoolEntry]):
             self.report(self.cache, pool, "RolloutComplete", note)
         return None
 
-    async def _why_stuck(self, census: FreeMembers, permitted: int) -> str:
+    async def _why_stuck(self, census: FreeMembers, permitted: int, *, is_in_vain: bool) -> str:
         """Return why no member can be deleted. One GET of a new one that is not ready, if any."""
+        last = census.made_last if is_in_vain else None
+        if last is not None:
+            return (
+                f'sandbox "{last.key.name}" was made since and is not as the template says: see'
+                " which policy or webhook changes it"
+            )
         why = (
             f"{census.missing} of {census.wanted} members are missing or not ready, of which"
             f" {ROLLING_UPDATE} permits {permitted}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.model import names
 from tests.companions.rolling import (
     NEW,
     change_template,
@@ -22,6 +25,7 @@ from tests.companions.support import PREFIX, annotate, counts, reasons, reports,
 from tests.support.builders import claim, placed
 from tests.support.extensions import settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, open_world
 
 Json = dict[str, Any]
@@ -46,14 +50,14 @@ async def test_old_members_are_replaced_one_after_the_other() -> None:
         assert counts(world, "rollout") == {"MemberRenewed": 4, "RolloutComplete": 1}
 
 
-@pytest.mark.parametrize(("wish", "missing"), [("30%", 3), ("5%", 1), ("100%", 12), ("9", 9)])
+@pytest.mark.parametrize(("wish", "missing"), [("74%", 2), ("5%", 1), ("100%", 4), ("3", 3)])
 async def test_as_many_are_missing_as_the_annotation_permits(wish: str, missing: int) -> None:
     """A part is of all members, rounded down, at least one; they go without a pause."""
-    async with open_rolling(wish, replicas=12) as world:
+    async with open_rolling(wish) as world:
         await change_template(world)
-        for after_s in (1.0, 60.0):
+        for after_s in (1.0, 20.0):
             await world.advance(after_s)
-            assert ready(world) == 12 - missing
+            assert ready(world) == 4 - missing
             assert images(world).count(NEW) == missing
 
 
@@ -83,7 +87,7 @@ async def test_without_the_annotation_old_members_stay() -> None:
     """As the lazy strategy leaves them, and not one request is made."""
     async with open_rolling(None) as world:
         await change_template(world)
-        await world.advance(600.0)
+        await world.advance(60.0)
         assert images(world) == ["busybox"] * 4
         assert "get sandboxtemplates" not in world.asked()
         assert not reports(world)
@@ -95,7 +99,7 @@ async def test_members_of_the_same_template_stay() -> None:
         before = [one["metadata"]["uid"] for one in members(world)]
         body = placed(metadata={"labels": {"team": "a"}})
         await world.patch(TEMPLATES, "tpl", {"spec": body["spec"]})
-        await world.advance(600.0)
+        await world.advance(60.0)
         assert [one["metadata"]["uid"] for one in members(world)] == before
         assert status(world) is None
         assert not reports(world)
@@ -215,7 +219,7 @@ async def test_a_new_template_that_does_not_work_stops_the_rollout() -> None:
         await change_template(world)
         await world.advance(20.0)
         assert "RolloutStalled" not in reasons(world)
-        await world.advance(600.0)
+        await world.advance(60.0)
         assert ready(world) == 2
         assert status(world) == "Stalled 0/4"
         (why,) = [note for _, reason, note in reports(world) if reason == "RolloutStalled"]
@@ -226,10 +230,39 @@ async def test_a_new_template_that_does_not_work_stops_the_rollout() -> None:
         assert warned_of(world) == ["RolloutStalled"]
         await change_template(world, "busybox:3")
         await world.advance(10.0)
-        for _ in range(5):
+        for _ in range(4):
             await make_ready(world)
             await world.advance(10.0)
         assert images(world) == ["busybox:3"] * 4
+        assert status(world) == "Complete"
+
+
+async def test_members_that_a_policy_changes_as_they_are_made_are_not_replaced_over_and_over() -> (
+    None
+):
+    """After growing pauses one is tried again, as the controller may only have been late."""
+    async with open_rolling("2") as world:
+
+        def change(kind: Kind, obj: Json) -> None:
+            if kind.plural == "sandboxes" and world.plane.clock.now() < mended:
+                obj["metadata"].setdefault("labels", {})[names.TEMPLATE_HASH_LABEL] = "81c9dc5f"
+                obj["spec"]["podTemplate"]["spec"]["schedulerName"] = "another"
+
+        mended = world.plane.clock.now() + timedelta(minutes=20)
+        add_webhook(world.plane, change)
+        await change_template(world)
+        await world.advance(60.0)
+        assert 2 < counts(world, "rollout")["MemberRenewed"] <= 5
+        assert status(world) == "Progressing 0/4"
+        await world.advance(1100.0)
+        assert 6 < counts(world, "rollout")["MemberRenewed"] < 12
+        assert status(world) == "Stalled 0/4"
+        assert counts(world, "rollout")["RolloutStalled"] == 1
+        (why,) = [note for _, reason, note in reports(world) if reason == "RolloutStalled"]
+        assert "policy" in why
+        for _ in range(4):
+            await make_ready(world)
+            await world.advance(100.0)
         assert status(world) == "Complete"
 
 
@@ -238,7 +271,7 @@ async def test_a_template_that_cannot_be_used_makes_nobody_old() -> None:
     async with open_rolling("1") as world:
         broken = {"spec": {"podTemplate": {"metadata": {"labels": {"a": "b" * 300_000}}}}}
         world.plane.store.patch(TEMPLATES, NS, "tpl", broken)
-        await world.advance(600.0)
+        await world.advance(60.0)
         assert images(world) == ["busybox"] * 4
         assert status(world) == "Stalled"
         ((kind, reason, note),) = reports(world)
@@ -259,18 +292,15 @@ async def test_a_template_that_is_gone_makes_nobody_old(*, is_seen: bool) -> Non
         else:
             world.meanwhile("get", "sandboxtemplates", remove)
             await change_template(world)
-        await world.advance(600.0)
+        await world.advance(60.0)
         assert images(world) == ["busybox"] * 4
 
 
-@pytest.mark.parametrize(
-    "wish", ["0", "0%", "101%", "-1", "25 %", "a quarter", "", "1.5", "%", "1000000000"]
-)
-async def test_a_wrong_value_is_told_once_and_nothing_is_deleted(wish: str) -> None:
+async def test_a_wrong_value_is_told_once_and_nothing_is_deleted() -> None:
     """The Event names the annotation and what it may be."""
-    async with open_rolling(wish) as world:
+    async with open_rolling("0") as world:
         await change_template(world)
-        await world.advance(600.0)
+        await world.advance(60.0)
         assert images(world) == ["busybox"] * 4
         ((kind, reason, note),) = reports(world)
         assert (kind, reason) == ("SandboxWarmPool", "InvalidAnnotation")
@@ -281,14 +311,7 @@ async def test_a_wrong_value_is_told_once_and_nothing_is_deleted(wish: str) -> N
         assert images(world) == [NEW] * 4
 
 
-@pytest.mark.parametrize(
-    ("wish", "told"),
-    [
-        ("1", "spec.updateStrategy.type is Recreate, which replaces all"),
-        ("1", "set it to OnReplenish"),
-        ("x", "from 1% to 100%"),
-    ],
-)
+@pytest.mark.parametrize(("wish", "told"), [("1", "to OnReplenish"), ("x", "from 1% to 100%")])
 async def test_a_pool_with_the_strategy_recreate_is_told_what_to_do(wish: str, told: str) -> None:
     """Its controller replaces all at once, so a rolling update has no meaning."""
     async with open_rolling(wish, strategy="Recreate") as world:
@@ -297,7 +320,7 @@ async def test_a_pool_with_the_strategy_recreate_is_told_what_to_do(wish: str, t
         assert reason == "InvalidAnnotation"
         assert told in note
         world.forget_requests()
-        await world.advance(3600.0)
+        await world.advance(600.0)
         assert not world.asked(events=True)
 
 
@@ -308,7 +331,7 @@ async def test_whoever_takes_the_annotation_off_ends_the_rollout() -> None:
         await world.advance(10.0)
         await annotate(world, POOLS, "pool", rolling_update=None)
         await make_ready(world)
-        await world.advance(600.0)
+        await world.advance(60.0)
         assert images(world) == ["busybox"] * 3 + [NEW]
         assert status(world) is None
 

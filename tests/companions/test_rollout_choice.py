@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.companions.freemembers import COMPLETE, FreeMembers, choose, state_of
+from lean_sandbox.companions.freemembers import COMPLETE, FreeMembers, choose, read_share, state_of
 from lean_sandbox.companions.kinds import CompanionSandboxEntry
 from lean_sandbox.watch.kind import Key
 from tests.support.world import NS
@@ -54,3 +55,12 @@ def test_no_choice_leaves_more_missing_than_permitted(
         assert chosen
     is_over = state_of(census, permitted, is_stuck=False) == COMPLETE
     assert not (is_over and (chosen or census.missing >= permitted))
+
+
+@pytest.mark.parametrize(
+    "wish", ["0%", "101%", "-1", "25 %", "a quarter", "", "1.5", "%", "1000000000"]
+)
+def test_what_is_neither_a_number_nor_a_part_is_refused(wish: str) -> None:
+    """The error says what it may be."""
+    with pytest.raises(ValueError, match="from 1% to 100%"):
+        read_share(wish)
