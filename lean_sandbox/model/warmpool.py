@@ -12,7 +12,7 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, controller_reference
-from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
+from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 
@@ -162,11 +162,14 @@ class Staleness:
     once for all members with the same hash. A member without one is compared on its own, as is one
     whose spec somebody has edited: the hash no longer describes it. One made from this state is
     fresh until it is edited, whatever a policy changed of it at once: the next would be no other.
+
+    Labels and annotations count ``with_metadata`` only: of members that do not get on, perhaps for
+    want of one.
     """
 
     def __init__(self, template: TemplateView) -> None:
         self.template = template
-        self._verdicts: dict[str, Freshness] = {}
+        self._verdicts: dict[tuple[bool, str], Freshness] = {}
         # Uids of those made from this state that do not look so.
         self._made: set[str] = set()
 
@@ -180,34 +183,48 @@ class Staleness:
     def _is_as_made(self, member: ObjectMeta) -> bool:
         return member.uid in self._made and member.generation <= 1
 
-    def by_hash(self, member: ObjectMeta) -> Freshness:
+    def by_hash(self, member: ObjectMeta, *, with_metadata: bool = False) -> Freshness:
         """Compare the hash of a member alone; the name of the template does not count."""
         if _hash_of(member) == self.template.blueprint_hash or self._is_as_made(member):
             return Freshness.FRESH
-        return self._verdicts.get(_verdict_key(member), Freshness.UNDECIDED)
+        return self._verdicts.get((with_metadata, _verdict_key(member)), Freshness.UNDECIDED)
 
-    def by_labels(self, member: ObjectMeta, *, is_orphan: bool) -> Freshness:
+    def by_labels(
+        self, member: ObjectMeta, *, is_orphan: bool, with_metadata: bool = False
+    ) -> Freshness:
         """Compare the labels of a Sandbox: the template, and the hash unless it is an orphan."""
         if not is_orphan and self._is_as_made(member):
             return Freshness.FRESH
         if (member.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
             return Freshness.STALE
-        return Freshness.UNDECIDED if is_orphan else self.by_hash(member)
+        if is_orphan:
+            return Freshness.UNDECIDED
+        return self.by_hash(member, with_metadata=with_metadata)
 
-    def by_spec(self, member: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool) -> Freshness:
+    def by_spec(
+        self,
+        member: ObjectMeta,
+        spec: SandboxSpec,
+        *,
+        is_orphan: bool,
+        with_metadata: bool = False,
+    ) -> Freshness:
         """Compare the Pod and the volume claims of a Sandbox with those of one created now.
 
-        Labels and annotations never count. The result is remembered for all members with the hash.
+        The result is remembered for all members with the hash.
         """
-        made_now = blueprint_spec(self.template, PodTemplateMetadata())
+        made_now = blueprint_spec(self.template, self.template.pod_metadata)
         try:
-            verdict = Freshness.FRESH if _parts(spec) == _parts(made_now) else Freshness.STALE
+            is_equal = _parts(spec) == _parts(made_now)
+            if with_metadata:
+                is_equal = is_equal and _metadata(spec) == _metadata(made_now)
         except ODD:
-            verdict = Freshness.STALE
+            is_equal = False
+        verdict = Freshness.FRESH if is_equal else Freshness.STALE
         if not is_orphan:
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
-            self._verdicts[_verdict_key(member)] = verdict
+            self._verdicts[with_metadata, _verdict_key(member)] = verdict
         return verdict
 
 
@@ -227,6 +244,18 @@ def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
         for entry in spec.volumeClaimTemplates or ()
     ]
     return canonical(msgspec.json.decode(spec.podTemplate.spec)), claims, spec.service
+
+
+def _metadata(spec: SandboxSpec) -> tuple[Any, ...]:
+    """Return the labels and annotations of a Pod and its volumes, but those that pools add."""
+    pod = visible(spec.podTemplate.metadata)
+    annotations = dict(pod.annotations or {})
+    annotations.pop(names.SAFE_TO_EVICT_ANNOTATION, None)
+    claims = [
+        (entry.metadata.labels or {}, entry.metadata.annotations or {})
+        for entry in spec.volumeClaimTemplates or ()
+    ]
+    return pod.labels, annotations, claims
 
 
 def slow_start_groups(total: int, first: int = 1) -> Iterator[int]:

@@ -202,6 +202,11 @@ def is_refused(member: SandboxEntry) -> bool:
     return member.ready is not None and member.ready.reason in _REFUSED and member.generation <= 1
 
 
+def may_be_let_in(member: SandboxEntry) -> bool:
+    """Return whether a refused member is worth another try: no rule of its kind refuses it."""
+    return member.ready is not None and member.ready.reason == names.REASON_RECONCILER_ERROR
+
+
 def newest(members: Iterable[SandboxEntry]) -> str:
     """Return when the newest of some members was created; empty without any."""
     return max((one.created_at for one in members), default="")

@@ -15,6 +15,7 @@ from lean_sandbox.controllers.warmpool.members import (
     Census,
     PoolMembers,
     find_orphans,
+    may_be_let_in,
     newest,
     seconds_of,
     to_delete,
@@ -24,7 +25,6 @@ from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
 from lean_sandbox.controllers.warmpool.requests import MemberRequests
 from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolContext, PoolRun
 from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
-from lean_sandbox.model import names
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.resources.extensions import PoolEntry
@@ -115,9 +115,14 @@ class PoolReconcile:
             self._follow(template.blueprint_hash)
         members = self._count()
         if template is not None:
-            # Members that do not get on by themselves are replaced under any strategy.
-            checked = members.active if self._run.view.is_recreate else members.not_progressing
-            await requests.for_each(checked, partial(requests.drop_if_stale, is_orphan=False))
+            if self._run.view.is_recreate:
+                await requests.for_each(
+                    members.active, partial(requests.drop_if_stale, is_orphan=False)
+                )
+                members = self._recounted(members)
+            # Those that do not get on by themselves are replaced under any strategy.
+            drop = partial(requests.drop_if_stale, is_orphan=False, with_metadata=True)
+            await requests.for_each(members.not_progressing, drop)
             members = self._recounted(members)
         # If that fails, they are members all the same.
         await requests.for_each(members.unlabelled, requests.label)
@@ -177,7 +182,7 @@ class PoolReconcile:
         state = self._run.state
         now = context.clock.monotonic()
         found = [*members.refused, *members.refused_alone]
-        refused = [one for one in found if _may_be_let_in(one)]
+        refused = [one for one in found if may_be_let_in(one)]
         before = state.refused
         state.refused = len(refused)
         progress = max(0, before - len(refused))
@@ -206,9 +211,3 @@ class PoolReconcile:
         )
         if surplus > done.tried == done.succeeded:
             self._run.requeue.within(NEXT_BATCH_S)
-
-
-def _may_be_let_in(member: SandboxEntry) -> bool:
-    # A spec that the schema refuses is refused until it is edited.
-    ready = member.ready
-    return ready is not None and ready.reason == names.REASON_RECONCILER_ERROR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from lean_sandbox.controllers.common import reference_to
-from lean_sandbox.controllers.warmpool.members import PoolMembers
+from lean_sandbox.controllers.warmpool.members import PoolMembers, may_be_let_in
 from lean_sandbox.controllers.warmpool.run import PoolRun
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, ObjectReference
@@ -111,8 +111,7 @@ class PoolReport:
                 note = f"creating sandboxes is refused: {state.refusal}"
                 return PoolProblem("create", note, may_pass=True)
         if members.refused:
-            note = self._of_members(members.refused, "are refused and tried again")
-            return PoolProblem("refused", note, may_pass=True)
+            return PoolProblem("refused", self._refusal(members.refused), may_pass=True)
         if members.held:
             text = (
                 f"{len(members.held)}/{view.replicas} sandboxes are unschedulable past the "
@@ -127,9 +126,11 @@ class PoolReport:
             return PoolProblem("failing", failure, may_pass=True)
         return None
 
-    def _of_members(self, members: list[SandboxEntry], what: str) -> str:
-        latest = max(members, key=lambda one: one.created_at)
-        return f"{len(members)}/{self._run.view.replicas} sandboxes {what}: {why_unready(latest)}"
+    def _refusal(self, refused: list[SandboxEntry]) -> str:
+        latest = max(refused, key=lambda one: one.created_at)
+        until = "and tried again" if may_be_let_in(latest) else "until the template is edited"
+        count = f"{len(refused)}/{self._run.view.replicas}"
+        return f"{count} sandboxes are refused {until}: {why_unready(latest)}"
 
     async def write_status(self, members: PoolMembers) -> None:
         """Write the counts if they changed, or requeue if it is too early for that.

@@ -165,7 +165,9 @@ class MemberRequests:
             undone.note(made.uid, (made.generation, blueprint))
         self._context.wakes.launch(orphan.key, None)
 
-    async def drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
+    async def drop_if_stale(
+        self, member: SandboxEntry, *, is_orphan: bool, with_metadata: bool = False
+    ) -> Sandbox | None:
         """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
 
         At most one DELETE, and one GET if the labels do not decide.
@@ -173,7 +175,9 @@ class MemberRequests:
         staleness = self._staleness
         verdict = Freshness.UNDECIDED
         if staleness is not None:
-            verdict = staleness.by_labels(member.metadata, is_orphan=is_orphan)
+            verdict = staleness.by_labels(
+                member.metadata, is_orphan=is_orphan, with_metadata=with_metadata
+            )
         whole: Sandbox | None = None
         if verdict is Freshness.UNDECIDED:
             self._run.has_acted = True
@@ -181,7 +185,9 @@ class MemberRequests:
             if whole is None:
                 return None
             if staleness is not None:
-                verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=is_orphan)
+                verdict = staleness.by_spec(
+                    whole.metadata, whole.spec, is_orphan=is_orphan, with_metadata=with_metadata
+                )
         if verdict is Freshness.STALE:
             await self.delete(member, "stale")
             return None

@@ -54,7 +54,7 @@ async def test_a_pool_whose_pods_are_refused_keeps_its_members_and_heals_in_seco
         assert len(before) == 2
         assert world.writes()["create sandboxes"] == 2
         assert reasons(world) == [NOT_PROGRESSING]
-        assert "2/2 sandboxes are refused" in pool_events(world)[0][2]
+        assert "2/2 sandboxes are refused and tried again: " in pool_events(world)[0][2]
         found = await scraping(world)
         assert [value for _, value in found.find(STUCK, cause="refused")] == [1.0]
         world.plane.faults.clear()
@@ -81,16 +81,41 @@ async def test_a_pool_whose_pods_are_refused_makes_no_more_members() -> None:
         assert world.plane.store.list(CLAIMS, NS)
 
 
-async def test_a_template_edit_replaces_refused_members_at_once() -> None:
-    """Also with OnReplenish: nobody would take what cannot run."""
+def _disk(labels: Json | None) -> Json:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": "data", "labels": labels}, "spec": wanted}
+
+
+def _named(name: str) -> Json:
+    return {"containers": [{"name": name, "image": "x"}]}
+
+
+@pytest.mark.parametrize("strategy", ["OnReplenish", "Recreate"])
+@pytest.mark.parametrize(
+    ("broken", "mended"),
+    [
+        (placed(pod_spec=_named("Main")), {"podTemplate": {"spec": _named("main")}}),
+        (placed(metadata={"labels": {"no label": "x"}}), {"podTemplate": {"metadata": None}}),
+        (
+            placed(volumeClaimTemplates=[_disk({"no label": "x"})]),
+            {"volumeClaimTemplates": [_disk(None)]},
+        ),
+    ],
+    ids=["spec", "labels of the Pod", "labels of a volume"],
+)
+async def test_a_template_edit_replaces_refused_members_at_once(
+    broken: Json, mended: Json, strategy: str
+) -> None:
+    """Nobody would take what cannot run, so here even metadata of the template counts."""
     async with open_pools() as world:
-        await world.create(placed(pod_spec={"containers": [{"name": "Main", "image": "x"}]}))
-        await world.create(pool(replicas=2))
+        await world.create(broken)
+        await world.create(pool(replicas=2, strategy=strategy))
         await world.advance(30.0)
         before = ids(members(world))
         assert reasons(world) == [NOT_PROGRESSING]
-        mended = {"containers": [{"name": "main", "image": "x"}], "nodeName": "node-1"}
-        await change_template(world, {"podTemplate": {"spec": mended}})
+        said = "2/2 sandboxes are refused until the template is edited: "
+        assert said in pool_events(world)[0][2]
+        await change_template(world, mended)
         await rest(world)
         assert len(members(world)) == 2
         assert not ids(members(world)) & before
