@@ -31,7 +31,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     nouns = ("claim", "sandbox", "pod", "pool")
     add("kind", type=_noun, choices=nouns, help="kind of the object, or as kubectl names it")
-    add("name", metavar="NAME", help="name of the object")
+    add("name", metavar="NAME", help="name of the object, or NAMESPACE/NAME as `top` shows it")
     meaning = "namespace of the object" + _SHOWN
     add("-n", "--namespace", default="default", metavar="NS", help=meaning)
     meaning = "where the controller serves /metrics" + _SHOWN
@@ -54,7 +54,8 @@ def _noun(word: str) -> str:
 def _run(given: Namespace) -> int:
     import anyio  # noqa: PLC0415 -- only once it is asked
 
-    key = Key(given.namespace, given.name)
+    namespace, _, name = given.name.rpartition("/")
+    key = Key(namespace or given.namespace, name)
     answer = partial(ask, given.url, given.kind, key, given.output, ca_file=given.ca_file)
     sys.stdout.write(anyio.run(answer))
     return 0

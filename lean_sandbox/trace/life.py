@@ -74,9 +74,12 @@ def summary(subject: Subject, entries: Sequence[TraceEntry], now: float) -> str:
         for one in entries
         if one.what == "request" and began <= one.at and one.at + (one.took_s or 0.0) <= ready
     ]
+    took = f"Ready after {(ready - began) * 1000.0:.1f} ms"
+    if not requests:
+        return f"{took}, by no request of this controller"
     parts = [f"{_step(one)} {(one.took_s or 0.0) * 1000.0:.1f}" for one in requests]
     parts.append(f"between them {(ready - began - _covered_s(requests)) * 1000.0:.1f}")
-    return f"Ready after {(ready - began) * 1000.0:.1f} ms: {', '.join(parts)}{_origin(requests)}"
+    return f"{took}: {', '.join(parts)}{_origin(requests)}"
 
 
 def _first_event(own: Sequence[TraceEntry]) -> TraceEntry | None:

@@ -294,7 +294,7 @@ async def test_what_is_told_to_people_has_no_digests_and_fits_on_their_screens()
 
 
 async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
-    """In the singular or the plural, with its group or without."""
+    """In the singular or the plural, with its group or without; the namespace may come first."""
     words = {
         "claim": ("c", "claim", "claims", "sandboxclaim", CLAIMS),
         "pool": ("pool", "pools", "sandboxwarmpool", "sandboxwarmpools"),
@@ -303,6 +303,7 @@ async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
     }
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
+        assert (await command(world, "claim", f"{NS}/c", "-n", "other"))[0] == EXIT_OK
         for kind, (name, *forms) in words.items():
             for word in forms:
                 code, said, _ = await command(world, word, name)
