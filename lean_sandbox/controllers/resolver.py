@@ -130,7 +130,10 @@ class TemplateResolver:
         policy = policy_name(template.name)
         if Key(template.namespace, policy) in self._caches.policies:
             return None
-        text = f'waiting for NetworkPolicy "{policy}" of SandboxTemplate "{template.name}"'
+        text = (
+            f'waiting for NetworkPolicy "{policy}"; if it does not come, the Events of '
+            f'SandboxTemplate "{template.name}" say why'
+        )
         return ClaimError(ClaimFault.POLICY_PENDING, text)
 
     def forget_absence(self, pool: Key) -> None:

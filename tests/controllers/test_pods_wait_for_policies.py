@@ -68,7 +68,8 @@ async def test_pods_wait_for_the_policy_of_their_template(code: int) -> None:
         assert not world.plane.store.list("pods", NS)
         told = condition(world.plane.store.get(CLAIMS, NS, "c"), "Ready")
         assert (told["status"], told["reason"]) == ("False", "SandboxNotReady")
-        assert told["message"] == f'waiting for NetworkPolicy "{NAME}" of SandboxTemplate "tpl"'
+        assert told["message"].startswith(f'waiting for NetworkPolicy "{NAME}"; ')
+        assert told["message"].endswith('the Events of SandboxTemplate "tpl" say why')
         waiting = ("Warning", "WarmPoolNotProgressing", told["message"])
         assert pool_events(world) == [waiting]
         stored = world.plane.store.get(TEMPLATES, NS, "tpl")
