@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.request import HOST, LocalSettings
 from lean_sandbox.program import called
+from lean_sandbox.signals import ending
 from lean_sandbox.words import counted
 
 if TYPE_CHECKING:
@@ -159,12 +160,21 @@ def _detach(settings: UpSettings) -> int:
     log = draft.with_name(f"local-{settings.server.port}.log") if settings.server.port else draft
     output = open_log(draft)
     reading, writing = os.pipe()
+    # What interrupts amid a fork would be lost.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ending())
     child = os.fork()
     if child:
         os.close(output)
         os.close(writing)
-        with os.fdopen(reading, encoding="utf-8") as told:
-            greeting = told.read()
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+            with os.fdopen(reading, encoding="utf-8") as told:
+                greeting = told.read()
+        except KeyboardInterrupt:
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+            draft.unlink()
+            raise
         if greeting:
             draft.replace(log)
             sys.stdout.write(greeting)
@@ -173,6 +183,7 @@ def _detach(settings: UpSettings) -> int:
         sys.stderr.write(draft.read_text(encoding="utf-8", errors="replace"))
         draft.unlink()
         return os.waitstatus_to_exitcode(status)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     os.setsid()
     for stream, of in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
         os.dup2(of, stream)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,6 +138,23 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
     assert f"cannot listen on :{taken}" in told
     assert "the controller ended with code 1" in told
     assert "local up -- --metrics-bind-address=" in told
+
+
+def test_a_start_in_the_background_ends_with_the_command_that_is_interrupted() -> None:
+    """No cluster that nobody waits for comes up later; no file is left."""
+    ends, inherited = os.pipe()
+    words = (*COMMAND, "up", "-d", "--port", "0", "--nodes", "100000")
+    with subprocess.Popen(words, pass_fds=(inherited,)) as started:  # noqa: S603
+        os.close(inherited)
+        until = time.monotonic() + PATIENCE_S
+        while not list(Path("list").rglob("local-*.log")):
+            assert time.monotonic() < until
+        started.terminate()
+        assert started.wait(PATIENCE_S) == 130
+    # Whoever still runs has the other end.
+    assert select.select([ends], [], [], PATIENCE_S)[0] == [ends]
+    os.close(ends)
+    assert not [path for path in Path().rglob("*") if path.is_file()]
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
