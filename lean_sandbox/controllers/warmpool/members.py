@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -46,6 +46,8 @@ class PoolMembers(msgspec.Struct):
     refused_alone: list[SandboxEntry] = []
     # Their Pods have ended: they never become ready.
     ended: list[SandboxEntry] = []
+    # Within their grace, with a container that does not start or ends again and again.
+    failing: list[SandboxEntry] = []
     # Past their grace for any other reason.
     stuck: list[SandboxEntry] = []
     # Their status is unknown because another process led before: neither ready nor stuck.
@@ -65,7 +67,7 @@ class PoolMembers(msgspec.Struct):
     @property
     def not_progressing(self) -> list[SandboxEntry]:
         """Members that stay as they are until their template changes, or their surroundings do."""
-        return [*self.refused, *self.ended, *self.held]
+        return [*self.refused, *self.ended, *self.held, *self.failing]
 
 
 class Census:
@@ -147,6 +149,8 @@ class Census:
         unready_s = min(unready_s, self._now_s - self._kept_at.get(entry.uid, 0.0))
         if unready_s <= self._grace_s:
             found.checks.within(self._grace_s - unready_s + _GRACE_SLACK_S)
+            if any(pod.trouble for pod in self._pods_of(entry)):
+                found.failing.append(entry)
         else:
             found.stuck.append(entry)
 
@@ -182,8 +186,11 @@ class Census:
             return False
         if ready is not None and ready.reason in _ENDING:
             return False
-        pods = self._pods.owned_by(entry.key.namespace, entry.uid)
+        pods = self._pods_of(entry)
         return not pods or any(not (pod.is_terminating or pod.has_ended) for pod in pods)
+
+    def _pods_of(self, entry: SandboxEntry) -> Collection[PodEntry]:
+        return self._pods.owned_by(entry.key.namespace, entry.uid)
 
 
 def has_labels(entry: SandboxEntry, pool_hash: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kinds import Kind
 from tests.metrics.scrape import scraping
-from tests.support.builders import claim, placed, pool
+from tests.support.builders import claim, of_image, placed, pool
 from tests.support.extensions import (
     change_pool,
     change_template,
@@ -121,6 +121,26 @@ async def test_a_template_edit_replaces_refused_members_at_once(
         assert not ids(members(world)) & before
         await run_all(world)
         assert reasons(world)[-1] == "WarmPoolProgressing"
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "CrashLoopBackOff"])
+async def test_a_template_edit_replaces_members_whose_containers_fail_at_once(reason: str) -> None:
+    """They need not wait for the end of their grace; one that only takes its time stays."""
+    async with open_pools() as world:
+        await world.create(placed())
+        await world.create(pool(replicas=2))
+        await rest(world)
+        failing, slow = names_of(members(world))
+        state = {"state": {"waiting": {"reason": reason}}, "image": "busybox", "imageID": ""}
+        container = {"name": "main", "ready": False, "restartCount": 0, **state}
+        write_pod_status(world.plane, failing, {"containerStatuses": [container]})
+        await rest(world)
+        await change_template(world, of_image("new")["spec"])
+        await rest(world)
+        now = names_of(members(world))
+        assert len(now) == 2
+        assert failing not in now
+        assert slow in now
 
 
 @pytest.mark.parametrize("code", [400, 403, 422, 500])
