@@ -8,7 +8,7 @@ from functools import partial
 from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.context import ClaimContext
-from lean_sandbox.controllers.claim.owned import assigned_name
+from lean_sandbox.controllers.claim.owned import assigned_name, is_controlled
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
@@ -247,9 +247,10 @@ class ClaimController(Controller[ClaimEntry]):
         self._wake_claims(pools, "template", unless=self._is_served)
 
     def _has_sandbox(self, claim: ClaimEntry) -> bool:
-        """Return whether the Sandbox that the status of a claim names is cached."""
+        """Return whether the Sandbox that the status of a claim names is there, and its own."""
         named = claim.status.bound.name if claim.status is not None else ""
-        return Key(claim.key.namespace, named) in self._context.caches.sandboxes
+        held = self._context.caches.sandboxes.get(Key(claim.key.namespace, named))
+        return held is not None and is_controlled(held, claim)
 
     def _is_served(self, claim: ClaimEntry) -> bool:
         """Return whether a claim has its Sandbox, and no edit of its template can mend anything."""

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import add_member, claim_reconciles, members, names_of, open_pools
+from tests.support.extensions import (
+    add_member,
+    bound_name,
+    claim_reconciles,
+    member_names,
+    members,
+    names_of,
+    open_claims,
+    open_pools,
+)
 from tests.support.extensions import start as run_pod
 from tests.support.names import CLAIMS
 from tests.support.world import NS, World
@@ -67,6 +76,21 @@ async def test_a_claim_that_failed_is_woken_by_a_member() -> None:
         run_pod(world, "m")
         await world.settle()
         assert bound(world, "c") == ["c"]
+
+
+async def test_a_claim_whose_sandbox_is_somebody_elses_by_now_is_woken_by_a_member() -> None:
+    """Its status goes on to name that Sandbox while the server lets it have no other."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        world.plane.fail_next("create", "sandboxes", 403, times=1000)
+        owners = [world.foreign_owner()]
+        await world.patch("sandboxes", "m1", {"metadata": {"ownerReferences": owners}})
+        await world.advance(60.0)
+        assert bound_name(world) == "m1"
+        (member,) = member_names(world)
+        await world.run_pod(member)
+        assert bound_name(world) == member
 
 
 async def test_a_claim_that_takes_no_member_is_not_woken_by_one() -> None:
