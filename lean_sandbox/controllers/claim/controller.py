@@ -119,7 +119,7 @@ class ClaimController(Controller[ClaimEntry]):
     def _note_waiting(self, key: Key, arrivals: int) -> None:
         entry = self.cache.get(key)
         pool = _awaited_pool(entry) if entry is not None else None
-        if entry is None or pool is None or self._has_sandbox(entry):
+        if entry is None or pool is None or self._bound_to(entry) is not None:
             self.waiting.forget(key)
         else:
             is_first = not self.waiting.waits_for(pool)
@@ -149,15 +149,15 @@ class ClaimController(Controller[ClaimEntry]):
         if entry.needs_fetch:
             return False
         assert entry.status is not None
-        sandboxes = self._context.caches.sandboxes
         ready = find(entry.status.conditions, names.READY)
         if ready is None or ready.observedGeneration != entry.generation:
             return False
         if ready.reason == names.REASON_CLAIM_EXPIRED:
-            return not sandboxes.owned_by(entry.key.namespace, entry.uid)
+            owned = self._context.caches.sandboxes.owned_by(entry.key.namespace, entry.uid)
+            return not owned
         if ready.status != names.TRUE:
             return ready.reason in _SETTLED
-        bound = sandboxes.get(Key(entry.key.namespace, entry.status.bound.name))
+        bound = self._bound_to(entry)
         return bound is not None and bound.status is not None and _repeats(entry, bound.status)
 
     def on_claim(self, delta: Delta[ClaimEntry]) -> None:
@@ -246,15 +246,15 @@ class ClaimController(Controller[ClaimEntry]):
         pools = self._context.resolver.pools_of(template)
         self._wake_claims(pools, "template", unless=self._is_served)
 
-    def _has_sandbox(self, claim: ClaimEntry) -> bool:
-        """Return whether the Sandbox that the status of a claim names is there, and its own."""
+    def _bound_to(self, claim: ClaimEntry) -> SandboxEntry | None:
+        """Return the Sandbox that the status of a claim names, if it is there and the claim's."""
         named = claim.status.bound.name if claim.status is not None else ""
         held = self._context.caches.sandboxes.get(Key(claim.key.namespace, named))
-        return held is not None and is_controlled(held, claim)
+        return held if held is not None and is_controlled(held, claim) else None
 
     def _is_served(self, claim: ClaimEntry) -> bool:
         """Return whether a claim has its Sandbox, and no edit of its template can mend anything."""
-        if not self._has_sandbox(claim) or not self.is_final(claim):
+        if self._bound_to(claim) is None or not self.is_final(claim):
             return False
         assert claim.status is not None
         # What it asks for may be too much only together with what the template asks for.
