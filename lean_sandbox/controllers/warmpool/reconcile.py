@@ -160,14 +160,14 @@ class PoolReconcile:
             self._run.requeue.within(wait_s)
             return
         first = max(candidates, key=lambda one: one.created_at)
-        chosen = [first]
-        if members.ended and newest(members.ended) <= members.newest_ready:
-            chosen = members.ended
         state.pace.replaced(seconds_of(first.created_at), now_s)
-        ended = {one.uid for one in members.ended}
-        for member in chosen:
-            why = "ended" if member.uid in ended else "claims cannot take it"
-            await self._requests.delete(member, why)
+        if members.ended and newest(members.ended) <= members.newest_ready:
+            await self._requests.for_each(
+                members.ended, partial(self._requests.delete, why="ended")
+            )
+        else:
+            why = "ended" if first in members.ended else "claims cannot take it"
+            await self._requests.delete(first, why)
 
     def _note_failure(self, member: SandboxEntry, why: str) -> None:
         now = self._context.clock.monotonic()

@@ -10,6 +10,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kinds import Kind
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, of_image, placed, pool
+from tests.support.crowd import seconds_until
 from tests.support.extensions import (
     change_pool,
     change_template,
@@ -205,6 +206,22 @@ async def test_a_member_that_has_ended_is_replaced_at_once() -> None:
         await rest(world)
         assert name not in names_of(members(world))
         assert len(members(world)) == 2
+
+
+async def test_members_that_have_ended_beside_ready_ones_go_several_at_a_time() -> None:
+    """A lost node ends many, and on a slow server the other pools would wait for each of them."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=10))
+        first, *others = names_of(members(world))
+        world.plane.delay("delete", "sandboxes", 1.0)
+        for name in others:
+            world.plane.store.patch(
+                "pods", NS, name, {"status": {"phase": "Failed"}}, subresource="status"
+            )
+        took_s = await seconds_until(world, lambda: not set(others) & set(names_of(members(world))))
+        world.plane.delay("delete", "sandboxes", 0.0)
+        assert took_s < 4.0
+        assert first in names_of(members(world))
 
 
 async def test_a_pool_whose_members_all_end_is_no_hot_loop_and_says_so_once() -> None:
