@@ -218,6 +218,7 @@ def test_namespaces_that_come_and_go_leave_nothing_behind(clock: HandClock) -> N
 
 def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[str]) -> None:
     """Depth by rank, delayed, running and the durations are counted."""
+    clock.move(1000.0)
     queue.add("a")
     queue.add("b")
     queue.add("c")
@@ -241,6 +242,8 @@ def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[
     assert worked.total == 3
     assert worked.bounds[0] == 1e-8
     assert len(worked.bounds) == 12
+    queue.retry("a")
+    assert (queue.adds, queue.retries) == (5, 1)
 
 
 def grown_bytes(queue: WorkQueue[str], times: int, how: str) -> int:

@@ -176,6 +176,13 @@ def test_the_watch_may_show_an_object_again_after_its_end(boxes: Hand[SandboxEnt
     assert boxes.get("a").version == 32
 
 
+def test_where_versions_are_no_numbers_each_event_is_news(boxes: Hand[SandboxEntry]) -> None:
+    """None of them can be said to be older than another."""
+    for generation, version in enumerate(("b", "c", "a"), start=5):
+        row = sandbox_row("MODIFIED", "a", 0, generation=generation, resourceVersion=version)
+        assert boxes.saw(row) == [Change.GENERATION]
+
+
 def test_forgetting_names_the_very_object(boxes: Hand[SandboxEntry]) -> None:
     """A 404 speaks of the object that was asked for, not of one that took its name since.
 
