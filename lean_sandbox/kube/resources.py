@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from lean_sandbox.kube.errors import Asked, NotFound, Status
+from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta
-from lean_sandbox.model.names import is_object_name
 from lean_sandbox.model.wire import Lenient, OrNull
 
 T = TypeVar("T")
@@ -38,13 +38,14 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-_AGENTS = "agents.x-k8s.io"
-_EXTENSIONS = "extensions.agents.x-k8s.io"
+def _extension(plural: str, kind: str) -> Resource:
+    return Resource(names.EXTENSIONS_GROUP, names.VERSION, plural, kind)
 
-SANDBOXES = Resource(_AGENTS, "v1beta1", "sandboxes", "Sandbox")
-SANDBOXCLAIMS = Resource(_EXTENSIONS, "v1beta1", "sandboxclaims", "SandboxClaim")
-SANDBOXTEMPLATES = Resource(_EXTENSIONS, "v1beta1", "sandboxtemplates", "SandboxTemplate")
-SANDBOXWARMPOOLS = Resource(_EXTENSIONS, "v1beta1", "sandboxwarmpools", "SandboxWarmPool")
+
+SANDBOXES = Resource(names.CORE_GROUP, names.VERSION, "sandboxes", names.SANDBOX_KIND)
+SANDBOXCLAIMS = _extension("sandboxclaims", names.SANDBOX_CLAIM_KIND)
+SANDBOXTEMPLATES = _extension("sandboxtemplates", names.SANDBOX_TEMPLATE_KIND)
+SANDBOXWARMPOOLS = _extension("sandboxwarmpools", names.SANDBOX_WARM_POOL_KIND)
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -61,7 +62,7 @@ def _segment(value: str, what: str, resource: Resource) -> str:
     # A name may come from another object's spec, so from a user. An empty one would turn a request
     # for one object into one for the whole collection; servers decode a segment before they route,
     # so that a slash, quoted or not, would lead to a subresource such as a proxy into a Pod.
-    if not is_object_name(value):
+    if not names.is_object_name(value):
         problem = f"{value[:64]!r} cannot be the {what} of an object; the request was not sent"
         answer = Status(reason="NotFound", message=problem)
         raise NotFound(404, answer, Asked(resource=resource.qualified))

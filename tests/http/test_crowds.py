@@ -87,7 +87,7 @@ async def test_no_crowd_is_larger_than_the_limit(
 async def test_what_is_too_much_is_closed_before_anything_is_made_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a hundred connections at once eight get a task; the next request is answered."""
+    """Of a hundred at once eight get a task, in the place of others; a request is answered."""
     monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 8)
     made = 0
     begin = _Connection.__init__
@@ -105,6 +105,10 @@ async def test_what_is_too_much_is_closed_before_anything_is_made_for_it(
         await settle(served)
         assert made == 8
         assert served.counted() == {("metrics", "crowded"): 92}
+        crowd += connect_at_once(served, 100)
+        await served.until(lambda: served.counted() == {("metrics", "crowded"): 192})
+        await settle(served)
+        assert len(served.endpoint.open) == 8
         assert (await served.say(GET)).endswith(b"/a {}")
         close_all(crowd)
 

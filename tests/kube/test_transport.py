@@ -77,6 +77,15 @@ async def test_a_connection_the_server_closed_while_idle_is_not_used() -> None:
     assert [request.connection for request in server.requests] == [1, 2]
 
 
+async def test_a_connection_that_the_server_will_close_is_not_used() -> None:
+    """It has said so: what is sent before it does may be lost."""
+    script = in_turn(reply(headers={"Connection": "close"}), reply())
+    async with running(script) as (server, transport, _):
+        await transport.request("GET", "/1")
+        await transport.request("POST", "/2")
+    assert [request.connection for request in server.requests] == [1, 2]
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_an_idempotent_request_on_a_dying_connection_is_repeated_once(method: str) -> None:
     """The server took the request on a reused connection and closed without a byte: once more."""
