@@ -46,7 +46,7 @@ def entries(draw: st.DrawFn) -> TraceEntry:
     return TraceEntry(at, plural, key, what, draw(TEXTS), draw(TIMES))
 
 
-@given(st.lists(entries(), max_size=40))
+@given(st.lists(entries(), max_size=20))
 async def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     coming: list[TraceEntry],
 ) -> None:
@@ -84,7 +84,7 @@ def test_requests_outside_of_reconciles_are_not_kept() -> None:
     assert not ring.entries
 
 
-@given(st.lists(entries(), min_size=1, max_size=20))
+@given(st.lists(entries(), min_size=1, max_size=8))
 async def test_the_table_has_a_line_for_each_entry(found: list[TraceEntry]) -> None:
     """Under three lines of head, whatever texts there are: none moves a cursor, as JSON neither."""
     ring = Recorder(100, FakeClock())
