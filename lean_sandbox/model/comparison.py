@@ -45,7 +45,7 @@ _QUANTITY_MAPS: Final = frozenset({"limits", "overhead", "requests"})
 _QUANTITY_FIELDS: Final = frozenset({("emptyDir", "sizeLimit"), ("resourceFieldRef", "divisor")})
 # An empty value in a map is a value.
 _MAPS: Final = _QUANTITY_MAPS | frozenset(
-    {"annotations", "labels", "matchLabels", "nodeSelector", "volumeAttributes"}
+    {"annotations", "labels", "matchLabels", "nodeSelector", "userAnnotations", "volumeAttributes"}
 )
 # Objects whose emptiness means the same as their absence.
 _SAME_WHEN_EMPTY: Final = _MAPS | frozenset({"metadata", "resources"})

@@ -251,7 +251,10 @@ def scalars(component: str, within: str, seen: set[tuple[str, str]]) -> Iterator
         type_ = of.rpartition(".")[2]
         if type_ not in (*_ZEROS, "ObjectMeta"):
             yield from scalars(of, within if "i" in flags else name, seen)
-        elif type_ in _ZEROS and not {"l", "m"}.intersection(flags):
+        elif "m" in flags:
+            # An empty value of a map is a value; the options of flexVolume are let go.
+            yield from [(name, "key", _ZEROS[type_], True)] if name != "options" else ()
+        elif type_ in _ZEROS and "l" not in flags:
             yield within, name, _ZEROS[type_], "p" in flags
 
 
