@@ -173,6 +173,10 @@ def test_values_count_not_notations() -> None:
 
     same = with_container(resources={"limits": {"cpu": "1000m", "memory": "1024Mi"}})
     assert is_same_blueprint(view, made_from(same))
+    one, other = (
+        template({"containers": [MAIN], "overhead": {"cpu": cpu}}) for cpu in ("1", "1000m")
+    )
+    assert is_same_blueprint(one, made_from(other))
     other = with_container(resources={"limits": {"cpu": "1"}})
     assert not is_same_blueprint(view, made_from(other))
     image = with_container(image="j", resources={"limits": {"cpu": "1", "memory": "1Gi"}})
