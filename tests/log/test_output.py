@@ -65,12 +65,13 @@ def test_no_value_makes_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) ->
     """As JSON, each event is one line for every reader, whatever a tenant has written."""
     odd = '\n{"level":"error","msg":"forged"}\r\x1b[2J\0\x7f\x85\x9b2J\u2028\u202e\U000e0001\xe9'
     log.configure("info", "json")
-    structlog.get_logger().info("seen", name=odd, nested={odd: [odd]}, other={1.5})
+    structlog.get_logger().info("seen", name=odd, nested={odd: [odd]}, error=OSError("x"))
     line, end = capsys.readouterr().err.split("\n")
     assert end == ""
     assert line.isprintable()
     assert json.loads(line)["name"] == odd
     assert json.loads(line)["nested"] == {odd: [odd]}
+    assert json.loads(line)["error"] == "OSError('x')"
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
