@@ -87,26 +87,23 @@ async def another_controller(
 ) -> ConfigError | None:
     """Return the error that another controller works in the cluster, None where none does.
 
-    ``namespace`` is where the Leases, also those of shards, and the Deployment are, by default that
-    of the manifests. A LIST and perhaps a GET; what may not be read counts as missing.
+    Leases, also those of shards, and Deployments are looked for in the namespace of the manifests,
+    and in ``namespace`` if it is another. In each a LIST and perhaps a GET; what may not be read
+    counts as missing.
     """
-    home = namespace or HOME
-    found = await _holder(client, clock, home)
-    if not found:
-        ask = partial(client.get, DEPLOYMENTS, DEPLOYMENT, dict, namespace=home)
-        deployment = await _answer(ask, clock, _UNKNOWN) or {}
-        count = (deployment.get("status") or {}).get("availableReplicas")
-        if not count:
-            return None
-        found = f"Deployment {home}/{DEPLOYMENT} has {count} available"
-    return ConfigError(
-        f"another controller is already running in this cluster: {found}",
-        way_out=(
-            f"stop it (a Deployment: kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
-            f" wait for its Lease (--leader-elect --leader-election-namespace={home}),"
-            " or run beside it all the same with --allow-second-controller"
-        ),
-    )
+    for home in dict.fromkeys((namespace or HOME, HOME)):
+        found = await _holder(client, clock, home) or await _deployed(client, clock, home)
+        if found:
+            scale = f"kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0"
+            return ConfigError(
+                f"another controller is already running in this cluster: {found}",
+                way_out=(
+                    f"stop it (a Deployment: {scale}),"
+                    f" wait for its Lease (--leader-elect --leader-election-namespace={home}),"
+                    " or run beside it all the same with --allow-second-controller"
+                ),
+            )
+    return None
 
 
 async def make_lease(client: Client, clock: Clock, *, namespace: str, lease: str) -> bool:
@@ -147,6 +144,13 @@ async def _holder(client: Client, clock: Clock, home: str) -> str:
         if holder and name.startswith(LEASE_NAME) and clock.now() - renewed < _BELIEVED:
             return f"{holder!r} holds its Lease {home}/{name}"
     return ""
+
+
+async def _deployed(client: Client, clock: Clock, home: str) -> str:
+    ask = partial(client.get, DEPLOYMENTS, DEPLOYMENT, dict, namespace=home)
+    deployment = await _answer(ask, clock, _UNKNOWN) or {}
+    count = (deployment.get("status") or {}).get("availableReplicas")
+    return f"Deployment {home}/{DEPLOYMENT} has {count} available" if count else ""
 
 
 async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -> T | None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: How often the metrics are read.
 METRICS_INTERVAL_S: Final = 5.0
+# How long a server may take to show that it answers at all.
+_ANSWER_S: Final = 10.0
 _LIST_PATIENCE_S: Final = 120.0
 _PAGE_SIZE: Final = 500
 _USER_AGENT: Final = "lean-sandbox-top"
@@ -107,6 +109,7 @@ class Look:
                 namespace=namespace or None,
                 chunk_size=1,
                 accept=METADATA_LIST_ACCEPT,
+                timeout_s=_ANSWER_S,
             )
         except (errors.NotServed, errors.NotFound) as error:
             if not is_needed:

@@ -143,13 +143,19 @@ async def test_in_a_cluster_its_operator_decides_what_runs_there(*, in_cluster: 
                 await _check_alone(Settings(), client, here.clock, manager, alone=True)
 
 
-async def test_another_namespace_is_looked_at_where_it_is_named() -> None:
-    """``--leader-election-namespace`` says where its controllers are."""
+async def test_a_namespace_that_is_named_is_looked_at_besides() -> None:
+    """``--leader-election-namespace`` hides no controller where the manifests install one."""
     async with cluster() as here:
         renewed = format_micro_time(here.clock.now())
         here.plane.store.create(lease("x", renewed, NS))
         assert await here.look() == ""
         assert f"holds its Lease {NS}/" in await here.look(NS)
+        here.plane.store.delete(LEASES, NS, LEASE_NAME)
+        assert await here.look(NS) == ""
+        here.plane.store.create(lease("x", renewed))
+        told = await here.look(NS)
+        assert f"holds its Lease {HOME}/" in told
+        assert f"--leader-election-namespace={HOME}" in told
 
 
 async def test_who_may_not_ask_begins_and_is_told() -> None:

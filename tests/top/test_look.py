@@ -9,10 +9,11 @@ import anyio.lowlevel
 import pytest
 
 from lean_sandbox.errors import ConfigError
+from lean_sandbox.kube.connection import to_listener
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.top.figures import ControllerFigures
 from lean_sandbox.top.look import METRICS_INTERVAL_S, Wanted, opened
-from tests.kube.server import in_turn, reply, serve
+from tests.kube.server import Answer, in_turn, reply, serve
 from tests.support.builders import claim
 from tests.support.clients import connection_to
 from tests.support.clock import FakeClock
@@ -68,3 +69,19 @@ async def test_a_list_that_never_ends_is_told() -> None:
         assert raised.group_contains(ConfigError, match=plane.url)
         assert 120.0 <= clock.monotonic() < 130.0
         group.cancel_scope.cancel()
+
+
+async def test_a_server_that_accepts_and_does_not_answer_is_told() -> None:
+    """After ten seconds: somebody waits in front of an empty screen."""
+    clock = FakeClock()
+    async with serve(lambda _: Answer(hang=True)) as web, anyio.create_task_group() as group:
+
+        async def pass_time() -> None:
+            await web.received(1)
+            await clock.advance(10.0)
+
+        group.start_soon(pass_time)
+        with anyio.fail_after(PATIENCE_S), pytest.raises(ExceptionGroup) as raised:
+            async with opened(to_listener(web.url, None), clock, Wanted()):
+                pass
+    assert raised.group_contains(ConfigError, match=f"no cluster answers at {web.url}")
