@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from itertools import accumulate, repeat
+from operator import sub
 from typing import Final
 
 import msgspec
@@ -107,16 +109,9 @@ class Demand:
 
     def _most(self, first_s: float, last_s: float) -> int:
         """Return the most claims in the time of a start, of all that lie between two moments."""
-        steps = self._steps
-        most = 0
-        first = _step(first_s)
-        last = _step(last_s)
-        here = sum(self._claims[step] for step in range(first, first + steps - 1))
-        for step in range(first + steps - 1, last + 1):
-            here += self._claims[step]
-            most = max(most, here)
-            here -= self._claims[step - steps + 1]
-        return most
+        span = range(_step(first_s), _step(last_s) + 1)
+        before = list(accumulate(map(self._claims.get, span, repeat(0)), initial=0))
+        return max(map(sub, before[self._steps :], before), default=0)
 
 
 def _step(at_s: float) -> int:

@@ -92,7 +92,7 @@ async def test_nothing_is_done_unasked(policy: str | None) -> None:
     """Without the annotation, or with Ignore, a failed Pod stays, and no request is made."""
     async with open_recreating({} if policy is None else {POLICY: policy}) as world:
         failed = await fail(world)
-        await world.advance(3600.0)
+        await world.advance(400.0)
         assert uid_of_pod(world) == failed
         assert set(world.writes()) <= {"patch sandboxes/status"}
         assert not reports(world)
@@ -133,7 +133,7 @@ async def test_more_failures_than_the_limit_are_left_alone() -> None:
         await world.advance(15.0)
         await world.run_pod()
         failed = await fail(world)
-        await world.advance(3600.0)
+        await world.advance(400.0)
         assert uid_of_pod(world) == failed
         (told,) = [note for _, reason, note in reports(world) if reason == "PodFailureLimitReached"]
         assert "pod-failure-limit" in told
@@ -160,7 +160,7 @@ async def test_a_pod_that_succeeded_is_left_alone() -> None:
     async with open_recreating({POLICY: "Recreate"}) as world:
         done = uid_of_pod(world)
         await world.pod_status(phase="Succeeded")
-        await world.advance(600.0)
+        await world.advance(400.0)
         assert uid_of_pod(world) == done
 
 
@@ -218,7 +218,7 @@ async def test_the_template_asks_for_its_sandboxes_and_a_sandbox_for_itself() ->
         await world.patch("sandboxes", "sb-1", own)
         await world.run_pod()
         failed = await fail(world)
-        await world.advance(600.0)
+        await world.advance(400.0)
         assert uid_of_pod(world) == failed
 
 
