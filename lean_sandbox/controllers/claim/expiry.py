@@ -19,7 +19,7 @@ from lean_sandbox.model.claim_status import (
     next_claim_status,
 )
 from lean_sandbox.model.conditions import find
-from lean_sandbox.model.times import has_come
+from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import AT_ONCE_S, Result, failing_as
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
@@ -41,6 +41,12 @@ class ClaimExpiry:
     def is_due(self, status: SandboxClaimStatus) -> bool:
         """Return whether the claim has expired if its status is this."""
         return has_come(expire_at(self._view, status), self._context.server_time.now())
+
+    def left_s(self) -> float | None:
+        """Return the seconds until the claim expires by its status, None for never."""
+        now = self._context.server_time.now()
+        ends_at = expire_at(self._view, self._old)
+        return AT_ONCE_S if has_come(ends_at, now) else time_left_s(ends_at, now)
 
     async def run(self) -> Result:
         """Report that the claim has expired; once that is reported, delete what its policy says."""

@@ -92,7 +92,10 @@ class ClaimReconcile:
             await self._attempt(self._bind())
             return await self._conclude()
         except NotYetError as wait:
-            return Result(requeue_after_s=wait.after_s)
+            requeue = Requeue()
+            requeue.within(wait.after_s)
+            requeue.within(self._expiry.left_s())
+            return requeue.result
         except Conflict:
             # The next try has to know the state that this one did not.
             await self._context.writer.get(self._context.caches.claims, entry.key)

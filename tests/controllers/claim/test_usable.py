@@ -10,6 +10,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, template
 from tests.support.clock import FakeClock, on_clock
+from tests.support.expiry import ends
 from tests.support.extensions import (
     BIND,
     bound_name,
@@ -349,6 +350,17 @@ async def test_a_pod_that_no_watch_shows_is_asked_for_ever_less_often() -> None:
         assert world.asked()["get pods"] <= 100
         # Told once: what it waits for stays the same.
         assert world.writes()["patch sandboxclaims/status"] <= 3
+
+
+async def test_a_claim_that_waits_for_its_pod_to_be_seen_ends_at_its_time() -> None:
+    """No wait is longer than what is left of the claim."""
+    async with open_claims(prepare=lambda plane: add_webhook(plane, without_hash)) as world:
+        await world.create(ends(7.0))
+        await world.run_pod("c")
+        await world.advance(6.9 - world.clock.monotonic())
+        assert ready_of(world)[1] == "SandboxNotReady"
+        await world.advance(0.1)
+        assert ready_of(world)[1] == "ClaimExpired"
 
 
 async def test_a_claim_whose_member_has_a_pod_that_no_watch_shows_says_so_after_a_while() -> None:
