@@ -175,4 +175,4 @@ class QueueMachine(RuleBasedStateMachine):
 class TestQueueMachine(QueueMachine.TestCase):  # type: ignore[misc,valid-type]
     """Any order of operations keeps the laws of the model."""
 
-    settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
