@@ -26,6 +26,8 @@ READY: Final = "Ready is True"
 NOT_READY: Final = "Ready is False"
 #: The end of the detail of an event.
 ALREADY_READY: Final = "; Ready"
+# What the cache says of an object whose predecessor's end no event has shown.
+_ANEW: Final = ", passed: re-created: "
 # The steps of a claim as the metric lean_sandbox_claim_stage_seconds calls them.
 _STAGES: Final = {
     "patch sandboxes": "adopt",
@@ -87,9 +89,11 @@ def _first_event(own: Sequence[TraceEntry]) -> TraceEntry | None:
     first = None
     has_ended = True
     for one in own:
-        if one.what == "event" and one.detail.startswith("DELETED"):
+        if one.what != "event":
+            continue
+        if one.detail.startswith("DELETED"):
             has_ended = True
-        elif one.what == "event" and one.detail.startswith("ADDED") and has_ended:
+        elif _ANEW in one.detail or (has_ended and one.detail.startswith("ADDED")):
             first = one
             has_ended = False
     return first

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.errors import ConfigError
+from lean_sandbox.http.server import Request
 from lean_sandbox.trace import client
 from lean_sandbox.trace.client import ask
 from lean_sandbox.trace.life import (
     CLAIMS,
     NOT_READY,
     NOTHING,
+    PATH,
     PODS,
     READY,
     SANDBOXES,
@@ -23,6 +26,7 @@ from lean_sandbox.trace.life import (
 )
 from lean_sandbox.watch.kind import Key
 from tests.kube.server import Answer, in_turn, reply, serve
+from tests.support.world import NS, open_world, sandbox
 
 KEY = Key("ns", "c")
 CLAIM = (CLAIMS, KEY)
@@ -143,6 +147,7 @@ async def test_an_answer_that_is_no_life_is_told(
         ([(1.0, ADDED), (2.0, "DELETED, passed"), (3.0, ADDED)], 3.0),
         ([(1.0, ADDED), (2.0, "DELETED, passed"), (3.0, "MODIFIED, passed"), (4.0, ADDED)], 4.0),
         ([(1.0, "MODIFIED, passed"), (2.0, ADDED)], 2.0),
+        ([(1.0, ADDED), (2.0, "MODIFIED, passed: re-created: uid a -> b"), (3.0, ADDED)], 2.0),
     ],
 )
 def test_a_life_begins_with_the_last_object_of_the_name(
@@ -155,6 +160,22 @@ def test_a_life_begins_with_the_last_object_of_the_name(
     others.append(condition(10.0))
     told = summary(CLAIM, sorted([*own, *others], key=lambda one: one.at), 20.0)
     assert told.startswith(f"Ready after {(10.0 - began) * 1000.0:.1f} ms")
+
+
+async def test_a_sandbox_made_anew_behind_a_gap_begins_a_life() -> None:
+    """Its own time counts, not that of the one before, whose end nothing has shown."""
+    async with open_world(Settings(trace_entries=100)) as world:
+        await world.ready_sandbox()
+        await world.cut_watches()
+        world.plane.store.delete("sandboxes.agents.x-k8s.io", NS, "sb-1", grace_s=0)
+        world.plane.store.create(sandbox())
+        world.plane.compact()
+        await world.recover()
+        assert world.trace is not None
+        query = {"kind": "sandbox", "namespace": NS, "name": "sb-1"}
+        said = (await world.trace.handle(Request(PATH, query))).body.decode()
+    assert said.startswith(f"sandbox {NS}/sb-1: not Ready ")
+    assert "passed: re-created" in said
 
 
 async def test_a_life_that_does_not_come_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
