@@ -236,12 +236,14 @@ async def test_what_was_never_seen_and_what_was_overwritten_is_told_apart() -> N
 
 
 async def test_the_table_has_a_line_for_each_entry() -> None:
-    """Under what it took by the names of the metric; times since the claim was first seen."""
+    """Under what it took by the names of the metric; programs get the entries themselves."""
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
         code, said, _ = await command(world, "claim", "c")
         life = await life_of(world, "claim", "c")
+        _, listed, _ = await command(world, "claim", "c", "--output", "json")
     assert code == EXIT_OK
+    assert len(json.loads(listed)) == len(life)
     took, head, columns, *lines = said.splitlines()
     steps = "adopt 0.0, pod_metadata 0.0, status 0.0, "
     assert took.startswith(f"claim {NS}/c: Ready after 0.0 ms: {steps}")
@@ -326,25 +328,14 @@ async def test_the_life_of_a_pool_is_kept() -> None:
     assert "sandboxwarmpools create sandboxes 201" in told(life)
 
 
-async def test_the_output_for_programs_is_json() -> None:
-    """The entries themselves."""
-    async with open_world(Settings(**ON)) as world:
-        await world.ready_sandbox(sandbox())
-        life = await life_of(world, "sandbox", "sb-1")
-        code, said, _ = await command(world, "sandbox", "sb-1", "--output", "json")
-        assert code == EXIT_OK
-        assert len(json.loads(said)) == len(life)
-
-
-@pytest.mark.parametrize(
-    "query", ["", "kind=node&namespace=a&name=b", "kind=claim&name=b", "kind=claim&namespace=a"]
-)
-async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) -> None:
+async def test_a_question_without_kind_namespace_or_name_is_refused() -> None:
     """400 says what is missing; other paths below it lead nowhere."""
+    queries = "", "kind=node&namespace=a&name=b", "kind=claim&name=b", "kind=claim&namespace=a"
     async with open_world(Settings(**ON)) as world, serving(world) as scraper:
-        answer = await scraper.get(f"/debug/trace?{query}")
-        assert answer.status_code == 400
-        assert "namespace and name" in answer.text
+        for query in queries:
+            answer = await scraper.get(f"/debug/trace?{query}")
+            assert answer.status_code == 400, query
+            assert "namespace and name" in answer.text
         assert (await scraper.get("/debug/trace/more?kind=claim")).status_code == 404
         assert (await scraper.get("/debug/pprof/profile")).status_code == 404
         assert (await scraper.get("/metrics")).status_code == 200
