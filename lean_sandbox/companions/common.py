@@ -120,15 +120,17 @@ class Companion(Controller[E], Generic[E]):
         """Do what is to be done about one object; an error is retried."""
         raise NotImplementedError
 
-    async def write(self, entry: E, body: dict[str, Any]) -> None:
+    async def write(self, entry: E, body: dict[str, Any]) -> Any:
         """Merge a patch into an object of this companion, if nobody has written to it since.
 
-        One PATCH. Raises Conflict if somebody has, NotFound if the object is gone.
+        One PATCH; returns the object as it is then. Raises Conflict if somebody has, NotFound if
+        the object is gone.
         """
         version = await self._kit.writer.guard(self.cache, entry)
         metadata = {**body.get("metadata", {}), "resourceVersion": version}
         guarded = {**body, "metadata": metadata}
-        await self._kit.writer.patch(self.cache, entry, guarded, as_metadata=False)
+        written = await self._kit.writer.patch(self.cache, entry, guarded, as_metadata=False)
+        return written.item
 
     def report(
         self, cache: Cache[W], entry: W, reason: str, note: str, *, type_: Severity = "Normal"

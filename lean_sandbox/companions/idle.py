@@ -118,10 +118,15 @@ class Idle(Companion[CompanionSandboxEntry]):
             return Result(requeue_after_s=left_s)
         if quiet_since_s is None:
             return Result(requeue_after_s=_UNKNOWN_S)
-        await self.write(sandbox, {"spec": {"operatingMode": names.OPERATING_MODE_SUSPENDED}})
-        since = format_rfc3339(datetime.fromtimestamp(since_s, UTC))
-        note = f"Suspended: idle since {since}, for {timeout_s} s or longer"
-        self.report(self.cache, sandbox, "IdleSuspended", note)
+        asked = names.OPERATING_MODE_SUSPENDED
+        written = await self.write(sandbox, {"spec": {"operatingMode": asked}})
+        since = f"idle since {format_rfc3339(datetime.fromtimestamp(since_s, UTC))}"
+        if written.spec.operatingMode == asked:
+            note = f"Suspended: {since}, for {timeout_s} s or longer"
+            self.report(self.cache, sandbox, "IdleSuspended", note)
+        else:
+            note = f"Not suspended, though {since}: a policy or webhook keeps it Running"
+            self.report(self.cache, sandbox, "IdleNotSuspended", note, type_="Warning")
         return Result()
 
     def _claim_of(self, sandbox: CompanionSandboxEntry) -> CompanionClaimEntry | None:

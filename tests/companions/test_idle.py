@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 
 from lean_sandbox.companions.idle import active_at
 from lean_sandbox.companions.kinds import CompanionSandboxEntry
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key
 from tests.companions.metrics_api import METRICS_API, use_cpu
-from tests.companions.support import reports
+from tests.companions.support import reports, warned_of
 from tests.support.builders import claim, placed
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import open_claims, settings
 from tests.support.names import CLAIMS, SANDBOXES, TEMPLATES
 from tests.support.suspension import resume
+from tests.support.webhooks import add_webhook
 from tests.support.world import CONTROLLER, NS, World, open_world, sandbox
 
 Json = dict[str, Any]
@@ -74,6 +76,23 @@ async def test_a_sandbox_that_nobody_uses_is_suspended_in_time() -> None:
         ((kind, reason, told),) = reports(world)
         assert (kind, reason) == ("Sandbox", "IdleSuspended")
         assert "idle since 2026-01-02T03:04:05Z" in told
+
+
+async def test_a_policy_that_keeps_it_running_is_told() -> None:
+    """It is not said to be suspended, and is not asked for again until something changes."""
+    async with open_idle() as world:
+
+        def keep_running(kind: Kind, obj: Json) -> None:
+            if kind.plural == "sandboxes":
+                obj["spec"]["operatingMode"] = "Running"
+
+        add_webhook(world.plane, keep_running)
+        await world.advance(700.0)
+        ((_, reason, told),) = reports(world)
+        assert reason == "IdleNotSuspended"
+        assert "keeps it Running" in told
+        assert warned_of(world) == [reason]
+        assert world.writes()["patch sandboxes"] == 1
 
 
 @pytest.mark.parametrize("when", ["2026-01-02T03:04:05x5Z", "soon"])
