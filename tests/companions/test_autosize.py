@@ -348,9 +348,9 @@ async def test_members_that_take_longer_to_start_are_kept_more_of() -> None:
         async with open_claims(
             "m-1", ready=False, companions=("autosize",), clock=FakeClock(), one_time=True
         ) as world:
-            await world.patch(POOLS, "pool", wishes)
             await world.advance(start_s)
             await world.run_pod("m-1")
+            await world.patch(POOLS, "pool", wishes)
             for number in range(5):
                 await ask(world, f"c-{number}")
                 await world.advance(30.0)
