@@ -42,10 +42,13 @@ class ClaimExpiry:
         """Return whether the claim has expired if its status is this."""
         return has_come(expire_at(self._view, status), self._context.server_time.now())
 
-    def left_s(self) -> float | None:
-        """Return the seconds until the claim expires by its status, None for never."""
+    def left_s(self, status: SandboxClaimStatus) -> float | None:
+        """Return the seconds until the claim expires if its status is this, None for never.
+
+        AT_ONCE_S if it has. One moment for both: between two its end could come unseen.
+        """
         now = self._context.server_time.now()
-        ends_at = expire_at(self._view, self._old)
+        ends_at = expire_at(self._view, status)
         return AT_ONCE_S if has_come(ends_at, now) else time_left_s(ends_at, now)
 
     async def run(self) -> Result:

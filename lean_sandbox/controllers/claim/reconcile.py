@@ -23,12 +23,7 @@ from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Forbidden, Invalid, message_of
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import (
-    EMPTY_CLAIM_STATUS,
-    SandboxClaimSpec,
-    SandboxClaimStatus,
-    expire_at,
-)
+from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, SandboxClaimSpec, SandboxClaimStatus
 from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
     ClaimError,
@@ -39,7 +34,6 @@ from lean_sandbox.model.claim_status import (
     requeue_after_s,
 )
 from lean_sandbox.model.conditions import find, is_true
-from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Requeue, Result
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -94,7 +88,7 @@ class ClaimReconcile:
         except NotYetError as wait:
             requeue = Requeue()
             requeue.within(wait.after_s)
-            requeue.within(self._expiry.left_s())
+            requeue.within(self._expiry.left_s(self._old))
             return requeue.result
         except Conflict:
             # The next try has to know the state that this one did not.
@@ -177,17 +171,16 @@ class ClaimReconcile:
             await self._write(expired_claim_status(new, self._entry.generation, now))
             return self._expiry.reported()
         await self._publish(new)
-        # Its end may have come meanwhile. One moment for both: between two it could come unseen.
-        now = self._context.server_time.now()
-        ends_at = expire_at(self._view, new)
-        if has_come(ends_at, now):
-            return Result(requeue_after_s=AT_ONCE_S)
-        collisions = self._count_collisions()
+        left_s = self._expiry.left_s(new)
+        if left_s == AT_ONCE_S:
+            # Its end has come meanwhile.
+            return Result(requeue_after_s=left_s)
+        collisions = self._state.count_collisions(error)
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ReconcileError(str(error), error.__cause__)
         requeue = Requeue()
         requeue.within(requeue_after_s(error, collisions))
-        requeue.within(time_left_s(ends_at, now))
+        requeue.within(left_s)
         return requeue.result
 
     def _is_member_refused(self, error: ClaimError) -> bool:
@@ -266,14 +259,6 @@ class ClaimReconcile:
         was_ready = is_true(self._old.conditions, names.READY)
         is_another = new.bound.name != self._old.bound.name
         return is_true(new.conditions, names.READY) and (is_another or not was_ready)
-
-    def _count_collisions(self) -> int:
-        """Return how many creates in a row have collided with a Sandbox that is not seen yet."""
-        if self._error is None or self._error.fault is not ClaimFault.CREATE_PENDING:
-            self._state.collisions = 0
-        else:
-            self._state.collisions += 1
-        return self._state.collisions
 
     def _annotate(self, new: SandboxClaimStatus) -> None:
         # The latest entry: this reconcile may have removed a reference to another's Sandbox.

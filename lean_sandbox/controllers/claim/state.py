@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from lean_sandbox.model import names
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.runtime.states import State
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
@@ -38,3 +39,9 @@ class ClaimState(State):
         """Return the trace context that the claim carries or will carry, empty for none."""
         carried = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION, "")
         return carried or self.trace
+
+    def count_collisions(self, error: ClaimError | None) -> int:
+        """Return how many creates in a row, with this outcome, have collided."""
+        is_collision = error is not None and error.fault is ClaimFault.CREATE_PENDING
+        self.collisions = self.collisions + 1 if is_collision else 0
+        return self.collisions

@@ -41,9 +41,12 @@ async def test_a_member_that_goes_while_its_template_is_compared_is_passed_over(
 ) -> None:
     """It has no stamp, so the whole member is read; the claim gets the next one."""
     async with open_claims("m1", "m2", pool_spec=RECREATE) as world:
+        # Their pool cannot compare them before.
+        world.plane.fail_next("get", "sandboxes", 500, times=1000)
         for name in ("m1", "m2"):
             await world.patch("sandboxes", name, {"metadata": {"labels": {TEMPLATE_HASH: None}}})
         await world.advance(2.0)
+        world.plane.faults.clear()
         world.meanwhile("get", "sandboxes", lambda: delete(world, "m1", is_made_anew=is_made_anew))
         await world.create(claim())
         assert bound_name(world) == "m2"

@@ -85,11 +85,13 @@ async def test_a_member_with_a_foreign_stamp_and_another_spec_is_not_taken(
 async def test_a_member_that_cannot_be_compared_is_an_error_and_stays_free() -> None:
     """Claim case 65: 500 on the GET: ReconcilerError; the next reconcile takes it."""
     async with open_claims("m1", pool_spec=RECREATE) as world:
+        # Its pool cannot compare it before.
+        world.plane.fail_next("get", "sandboxes", 500, times=1000)
         await stamp(world, None, "m1")
-        world.plane.fail_next("get", "sandboxes", 500)
         await world.create(claim())
         assert ready_of(world)[1] == "ReconcilerError"
         assert owner_of(world, "m1") == "SandboxWarmPool/pool"
+        world.plane.faults.clear()
         await world.advance(1.0)
         assert bound_name(world) == "m1"
 

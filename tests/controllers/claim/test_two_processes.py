@@ -111,12 +111,12 @@ async def test_two_controllers_at_once_give_each_claim_one_sandbox() -> None:
     that they take different ones for the same claim. Nobody's status is taken back.
     """
     clock = FakeClock()
-    names = [f"c{number:02}" for number in range(8)]
+    names = [f"c{number:02}" for number in range(15)]
     async with (
         ControlPlane(LocalSettings(), clock=clock) as plane,
         first_process(plane, clock) as one,
     ):
-        plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 16}})
+        plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 30}})
         await one.advance(2.0)
         await run_members(one, *reversed(member_names(one)))
         await one.advance(2.0)
