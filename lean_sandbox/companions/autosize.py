@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from lean_sandbox.companions.annotations import MAX_REPLICAS, MIN_REPLICAS
 from lean_sandbox.companions.autoscalers import AutoscalerEntry
 from lean_sandbox.companions.common import Companion, Kit, whole_number
@@ -31,6 +33,17 @@ from lean_sandbox.words import counted
 _WISHES: Final = frozenset({MIN_REPLICAS, MAX_REPLICAS})
 # The lower bound of a pool that names none.
 _LEAST: Final = 1
+
+
+class _ScaleSpec(msgspec.Struct, frozen=True):
+    # Left out of the answer if it is 0.
+    replicas: int = 0
+
+
+class _Scale(PartialObject, frozen=True):
+    """The size of a pool, as the server has stored it."""
+
+    spec: _ScaleSpec = _ScaleSpec()
 
 
 class Autosize(Companion[CompanionPoolEntry]):
@@ -136,23 +149,26 @@ class Autosize(Companion[CompanionPoolEntry]):
         """Set the size of a pool, if nobody has written it since. One PATCH of its scale."""
         writer = self._kit.writer
         guard = {"uid": pool.uid, "resourceVersion": await writer.guard(self.cache, pool)}
+        refusal = ""
         try:
             scale = await writer.client.patch(
                 SANDBOXWARMPOOLS,
                 pool.key.name,
                 {"metadata": guard, "spec": {"replicas": size}},
-                PartialObject,
+                _Scale,
                 namespace=pool.key.namespace,
                 subresource="scale",
             )
+            if scale.spec.replicas != size:
+                refusal = f"a policy or webhook makes it {scale.spec.replicas}"
         except ApiError as error:
             if not error.is_refusal:
                 raise
+            refusal = message_of(error)
+        if refusal:
             past.sized_s = now_s
             past.is_ours = False
-            self._tell_once(
-                pool, past, "ResizeRefused", f"Not resized to {size}: {message_of(error)}"
-            )
+            self._tell_once(pool, past, "ResizeRefused", f"Not resized to {size}: {refusal}")
             return
         before = past.size
         past.size = size

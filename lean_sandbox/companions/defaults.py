@@ -140,13 +140,19 @@ class Defaults(Companion[CompanionClaimEntry]):
         if gift.lifetime_s is not None:
             lifecycle["shutdownTime"] = format_rfc3339(now + timedelta(seconds=gift.lifetime_s))
         annotations = {DEFAULTS_APPLIED: format_rfc3339(now)}
-        await self.write(
+        written = await self.write(
             claim, {"metadata": {"annotations": annotations}, "spec": {"lifecycle": lifecycle}}
         )
         self._given[claim.uid] = True
-        said = ", ".join(f"{name} {value}" for name, value in lifecycle.items())
-        note = f'Set the lifecycle to the defaults of pool "{claim.pool}": {said}'
-        self.report(self.cache, claim, "ClaimDefaultsApplied", note)
+        stored = written.spec.lifecycle or {}
+        stored = {name: msgspec.json.decode(one) for name, one in stored.items()}
+        lost = {name: one for name, one in lifecycle.items() if stored.get(name) != one}
+        note = f'Set the lifecycle to the defaults of pool "{claim.pool}": {_listed(lifecycle)}'
+        if not lost:
+            self.report(self.cache, claim, "ClaimDefaultsApplied", note)
+        else:
+            note = f"{note}; a policy or webhook has taken off or changed {_listed(lost)}"
+            self.report(self.cache, claim, "ClaimDefaultsChanged", note, type_="Warning")
 
     async def _remove(
         self, claim: CompanionClaimEntry, pool: CompanionPoolEntry, defaults: ClaimDefaults
@@ -157,3 +163,7 @@ class Defaults(Companion[CompanionClaimEntry]):
                 f" {defaults.unboundSeconds} s (unboundSeconds)"
             )
             self.report(self._pools, pool, "UnboundClaimDeleted", note)
+
+
+def _listed(lifecycle: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in lifecycle.items())

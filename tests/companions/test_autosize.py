@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from lean_sandbox.companions.sizing import BEFORE_DOWN_S, BEFORE_OVERRULING_S, RECENT_S
+from lean_sandbox.local.kinds import Kind
 from tests.companions.support import PREFIX, annotate, counts, reports, warned_of
 from tests.support.backup import Backup
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import open_claims, run_all, settings
 from tests.support.names import CLAIMS, POOLS
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, open_world
 
 Json = dict[str, Any]
@@ -292,6 +294,24 @@ async def test_a_size_that_somebody_writes_before_the_patch_is_not_overwritten()
         await ask(world, "a", "b", "c")
         await world.advance(30.0)
         assert size(world) == 7
+
+
+async def test_a_size_that_a_policy_makes_another_is_told_as_such() -> None:
+    """It is not said to be the size of the pool."""
+    async with open_sized() as world:
+
+        def keep_small(kind: Kind, obj: Json) -> None:
+            if kind.plural == "sandboxwarmpools":
+                obj["spec"]["replicas"] = 2
+
+        add_webhook(world.plane, keep_small)
+        await ask(world, "a", "b", "c")
+        await world.advance(30.0)
+        assert size(world) == 2
+        assert world.writes()[SCALE] == 1
+        ((_, reason, note),) = reports(world)
+        assert reason == "ResizeRefused"
+        assert "a policy or webhook makes it 2" in note
 
 
 async def test_a_refusal_is_told_and_tried_again_a_minute_later() -> None:

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from lean_sandbox.companions.defaults import ClaimDefaults, Give, Remove, Wait, plan, read_defaults
 from lean_sandbox.companions.kinds import CompanionClaimEntry
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.watch.kind import Key
-from tests.companions.support import PREFIX, annotate, notes, reports
+from tests.companions.support import PREFIX, annotate, notes, reports, warned_of
 from tests.support.builders import claim
 from tests.support.clock import FakeClock
 from tests.support.extensions import get_claim, open_claims, settings
 from tests.support.names import CLAIMS, POOLS
+from tests.support.webhooks import add_webhook
 from tests.support.world import World, open_world
 
 Json = dict[str, Any]
@@ -110,6 +112,25 @@ async def test_a_policy_that_takes_off_all_of_it_makes_no_loop() -> None:
         await world.advance(600.0)
         assert "lifecycle" not in get_claim(world)["spec"]
         assert len([one for one in reports(world) if one[1] == "ClaimDefaultsApplied"]) == 1
+
+
+@pytest.mark.parametrize("kept", [None, {"shutdownPolicy": "Retain"}])
+async def test_a_policy_that_does_not_let_them_be_is_told(kept: Json | None) -> None:
+    """The Event names what is lost, and says nothing of it as applied."""
+    wanted = {"shutdownPolicy": "Delete", "ttlSecondsAfterFinished": 60}
+    async with open_defaults(wanted, "m-1") as world:
+
+        def change(kind: Kind, obj: Json) -> None:
+            if kind.plural == "sandboxclaims" and "lifecycle" in obj["spec"]:
+                obj["spec"]["lifecycle"] = kept
+
+        add_webhook(world.plane, change)
+        await world.create(claim())
+        await world.advance(600.0)
+        ((_, reason, told),) = reports(world)
+        assert reason == "ClaimDefaultsChanged"
+        assert "changed shutdownPolicy Delete, ttlSecondsAfterFinished 60" in told
+        assert warned_of(world) == [reason]
 
 
 async def test_claims_of_other_pools_are_left_alone() -> None:
