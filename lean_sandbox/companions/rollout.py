@@ -72,14 +72,15 @@ class _Pace(msgspec.Struct):
     def follow(self, blueprint: Blueprint, left: int, now: float) -> None:
         """Note how many members are old."""
         state = (blueprint.uid, blueprint.generation)
-        if self.state != state:
+        is_another = self.state != state
+        if is_another:
             self.state = state
             self.newest = ""
             self.repeats = ReplacementPace()
-        elif 0 < self.least <= left or left == self.least:
-            return
-        self.least = left
-        self.since = now
+        begins_again = self.least == 0 and left > 0
+        if is_another or begins_again or left < self.least:
+            self.least = left
+            self.since = now
 
     def wait_s(self, census: FreeMembers, now_s: float) -> float:
         """Return how long to wait because the member made last is old: what is made may stay so."""

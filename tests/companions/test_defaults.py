@@ -116,7 +116,7 @@ async def test_a_policy_that_takes_off_all_of_it_makes_no_loop() -> None:
 
 @pytest.mark.parametrize("kept", [None, {"shutdownPolicy": "Retain"}])
 async def test_a_policy_that_does_not_let_them_be_is_told(kept: Json | None) -> None:
-    """The Event names what is lost, and says nothing of it as applied."""
+    """The Event is a Warning, and names what is lost."""
     wanted = {"shutdownPolicy": "Delete", "ttlSecondsAfterFinished": 60}
     async with open_defaults(wanted, "m-1") as world:
 

@@ -14,8 +14,9 @@ from tests.support.patience import patient, requests_under_way
 
 __all__ = ["Rest"]
 
+# As from a real server: more of them would hide a controller that waits for one.
 _BOOKMARK_S = 60.0
-# A server sends bookmarks once a minute: what waits for one more often would not be found here.
+# An event comes within a few turns of the loop. After these a watch does not show the change.
 _TURNS_OF_A_CHANGE = 100
 
 
@@ -50,7 +51,10 @@ class Rest:
                 idle = not self._is_busy(before) and self.plane.store.version == version
 
     async def _sees_changes(self) -> bool:
-        """Wait for the last change of each kind; false if a watch does not show it to us."""
+        """Wait for the last change of each kind; false if some watch does not show it.
+
+        Such is a watch of one namespace, or of some labels: a bookmark tells that it has seen all.
+        """
         for _ in range(_TURNS_OF_A_CHANGE):
             if self._has_seen():
                 return True

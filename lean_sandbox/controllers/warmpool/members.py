@@ -210,7 +210,10 @@ def is_refused(member: SandboxEntry) -> bool:
 
 
 def may_be_let_in(member: SandboxEntry) -> bool:
-    """Return whether a refused member is worth another try: no rule of its kind refuses it."""
+    """Return whether a refused member is worth another try.
+
+    One whose spec breaks a rule of Pods is refused until it is edited.
+    """
     return member.ready is not None and member.ready.reason == names.REASON_RECONCILER_ERROR
 
 

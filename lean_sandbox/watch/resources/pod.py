@@ -174,9 +174,9 @@ def columns_with_hint(item: Pod) -> dict[str, str]:
 def _status_word(item: Pod) -> str:
     """Return what the column Status shows of a Pod that has started, and that nobody deletes."""
     status = item.status
-    failed = (one.state.terminated.reason for one in status.initContainerStatuses)
     if not any(one.type == "Initialized" and one.status == names.TRUE for one in status.conditions):
-        for reason in failed:
+        for one in status.initContainerStatuses:
+            reason = one.state.terminated.reason
             if reason not in ("", _COMPLETED):
                 return f"Init:{reason}"
     states = (one.state for one in status.containerStatuses)
