@@ -5,9 +5,10 @@ Events are stored as core/v1, and shown as events.k8s.io/v1 to who asks there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -55,6 +56,10 @@ class Kind:
     """The members that selectors compare: their values are kept beside each object."""
     selects_namespace: bool = True
     """Whether field selectors may name the namespace."""
+    api_version: str = ""
+    """``group/version``, or ``version`` in the core group."""
+    qualified_plural: str = ""
+    """``plural.group``, or ``plural`` in the core group."""
     storage: str = ""
     """Collection the objects live in; versions and synonyms of a kind share one."""
     schema: Json | None = None
@@ -64,16 +69,6 @@ class Kind:
     scale: Mapping[str, str] | None = None
     head: bytes = field(default=b"", repr=False)
     """The encoded start of an object: brace, kind and apiVersion, comma."""
-
-    @property
-    def api_version(self) -> str:
-        """Return ``group/version``, or ``version`` in the core group."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def qualified_plural(self) -> str:
-        """Return ``plural.group``, or ``plural`` in the core group."""
-        return qualified(self.group, self.plural)
 
     @property
     def is_review(self) -> bool:
@@ -96,10 +91,11 @@ def make_kind(group: str, version: str, plural: str, kind: str, **more: Any) -> 
     api_version = f"{group}/{version}" if group else version
     head = msgspec.json.encode({"kind": kind, "apiVersion": api_version})[:-1] + b","
     more.setdefault("list_kind", kind + "List")
-    more["storage"] = more.get("storage") or qualified(group, plural)
+    more["qualified_plural"] = qualified(group, plural)
+    more["storage"] = more.get("storage") or more["qualified_plural"]
     compared = (path for found in more.get("selectors", {}).values() for path in found.paths)
     more["selectable"] = tuple(dict.fromkeys(compared))
-    return Kind(group, version, plural, kind, head=head, **more)
+    return Kind(group, version, plural, kind, api_version=api_version, head=head, **more)
 
 
 def kind_of(group: str, version: str, resource: Json, **more: Any) -> Kind:
@@ -285,33 +281,35 @@ class Registry:
     """All kinds now served, by path and by name."""
 
     def __init__(self) -> None:
-        self._by_path: dict[tuple[str, str, str], Kind] = {}
         self._custom: dict[str, tuple[Kind, ...]] = {}
-        self._by_storage: dict[str, Kind] = {}
         self.ending: set[str] = set()
         """Names of the definitions that are being deleted."""
         self.revision = 0
         """Grows with every change, so that answers derived from the kinds can be cached."""
-        self._add(builtin_kinds())
+        self._index()
 
-    def _add(self, kinds: Iterable[Kind]) -> None:
-        for kind in kinds:
-            self._by_path[kind.group, kind.version, kind.plural] = kind
-            self._by_storage.setdefault(kind.storage, kind)
+    def _index(self) -> None:
+        """Find the kinds that are served now by what they are asked for: the first of each."""
+        kinds = [*builtin_kinds(), *chain.from_iterable(self._custom.values())]
+        self._by_path = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
+        kinds.reverse()
+        self._by_storage = {kind.storage: kind for kind in kinds}
+        self._by_name = {kind.qualified_plural: kind for kind in kinds}
+        self._by_kind = {
+            (kind.api_version, kind.kind): kind for kind in kinds if not kind.is_review
+        }
         self.revision += 1
 
     def define(self, name: str, definition: Definition) -> None:
         """Serve (or serve anew) the kinds of the CustomResourceDefinition of that name."""
-        self.withdraw(name)
+        self._custom.pop(name, None)
         self._custom[name] = definition.kinds
-        self._add(definition.kinds)
+        self._index()
 
     def withdraw(self, name: str) -> None:
         """Stop serving the kinds of the CustomResourceDefinition of that name."""
-        for kind in self._custom.pop(name, ()):
-            self._by_path.pop((kind.group, kind.version, kind.plural), None)
-            self._by_storage.pop(kind.storage, None)
-        self.revision += 1
+        self._custom.pop(name, None)
+        self._index()
 
     def get(self, group: str, version: str, plural: str) -> Kind | None:
         """Return the kind at a path, None when nothing is served there."""
@@ -326,10 +324,7 @@ class Registry:
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
         """Return the stored kind an object says it is, None when there is none."""
-        for known in self._by_path.values():
-            if (known.kind, known.api_version) == (kind, api_version) and not known.is_review:
-                return known
-        return None
+        return self._by_kind.get((api_version, kind))
 
     def by_resource(self, name: str) -> Kind:
         """Return the kind called ``plural`` or ``plural.group``.
@@ -338,10 +333,7 @@ class Registry:
             KeyError: nothing of that name is served.
 
         """
-        for known in self._by_path.values():
-            if known.qualified_plural == name:
-                return known
-        raise KeyError(name)
+        return self._by_name[name]
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._by_path.values())
