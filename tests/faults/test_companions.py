@@ -34,7 +34,7 @@ from tests.support.extensions import settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
 Json = dict[str, Any]
-STORIES = Stories("SANDBOX_TESTS_COURTESIES", 50)
+STORIES = Stories("SANDBOX_TESTS_COURTESIES", 30)
 DEFAULTS = "companions.lean-sandbox/claim-defaults"
 STEPS = st.lists(st.sampled_from((0.3, 2.0, 10.0)), min_size=1, max_size=6)
 

@@ -50,21 +50,21 @@ def heap() -> Iterator[Callable[[], int]]:
 
 
 async def test_claims_above_the_limit_of_annotations_are_refused_and_not_kept() -> None:
-    """A hundred of 1.2 MB each: told why, no Sandbox, no memory; nothing is left afterwards."""
+    """Thirty of 1.2 MB each: told why, no Sandbox, no memory; nothing is left afterwards."""
     async with open_claims(replicas=0) as world:
         with heap() as held:
-            for number in range(100):
+            for number in range(30):
                 asked = {"annotations": filler(number, 1_200_000)}
                 world.plane.store.create(claim(f"c-{number}", additionalPodMetadata=asked))
                 await world.settle()
             await world.advance(10.0)
-            assert held() < 20 * MIB
-            status, reason, message = ready_of(world, "c-99")
+            assert held() < 6 * MIB
+            status, reason, message = ready_of(world, "c-29")
             assert (status, reason) == ("False", "InvalidMetadata")
             assert "spec.additionalPodMetadata.annotations: 12001" in message
             assert "262144 bytes" in message
             assert world.plane.store.list(SANDBOXES, NS) == []
-            for number in range(100):
+            for number in range(30):
                 world.plane.store.delete(CLAIMS, NS, f"c-{number}", grace_s=0)
             await world.settle()
             await world.advance(120.0)
@@ -212,15 +212,15 @@ async def test_parts_of_a_sandbox_that_no_pod_needs_so_many_of_are_told_and_not_
         world.plane.store.plant({**make("first"), "metadata": {"name": "first", "namespace": NS}})
         await world.settle()
         with heap() as held:
-            for number in range(4):
+            for number in range(2):
                 body = make(f"sb-{number}")
                 world.plane.store.plant(body)
                 await world.settle()
             await world.advance(5.0)
-            ready = condition(world.get("sb-3"), "Ready")
+            ready = condition(world.get("sb-1"), "Ready")
             assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
             assert field in ready["message"]
-            assert world.find("pods", "sb-3") is None
+            assert world.find("pods", "sb-1") is None
             assert held() < LEFT
 
 

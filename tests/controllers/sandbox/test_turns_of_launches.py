@@ -161,7 +161,7 @@ async def launched(world: World, launches: int) -> None:
     await world.settle()
 
 
-@pytest.mark.parametrize("launches", [20, 600])
+@pytest.mark.parametrize("launches", [20, 300])
 async def test_turns_of_launches_that_are_over_are_waited_for_by_nobody(launches: int) -> None:
     """A crowd that outlasted its window is Ready: one more launch has its status soon."""
     async with open_world(Settings(sandbox_status_window=1.0)) as world:
@@ -173,7 +173,7 @@ async def test_turns_of_launches_that_are_over_are_waited_for_by_nobody(launches
         assert await until_told(world, "late") <= 3.0
 
 
-@pytest.mark.parametrize("launches", [20, 600])
+@pytest.mark.parametrize("launches", [20, 300])
 async def test_launches_that_hang_make_no_window_longer(launches: int) -> None:
     """Their first statuses were published long ago: one more launch has its own soon."""
     async with open_world(Settings(sandbox_status_window=1.0)) as world:

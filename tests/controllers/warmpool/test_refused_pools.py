@@ -29,7 +29,7 @@ from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, open_world
 
 Json = dict[str, Any]
-MANY = 40
+MANY = 30
 NAMES = [f"p-{number}" for number in range(MANY)]
 
 
@@ -98,7 +98,7 @@ async def test_refused_pools_of_many_namespaces_try_four_times_a_second_and_heal
 
     Until then a scrape tells of as many of them as it has room for.
     """
-    monkeypatch.setattr("lean_sandbox.controllers.warmpool.controller.MOST_SERIES", 30)
+    monkeypatch.setattr("lean_sandbox.controllers.warmpool.controller.MOST_SERIES", 20)
     quota = Quota(resource)
     async with open_pools(prepare=quota.add_to) as world:
         for name in NAMES:
@@ -107,7 +107,7 @@ async def test_refused_pools_of_many_namespaces_try_four_times_a_second_and_heal
         quota.refused.clear()
         await world.advance(20.0)
         assert 0.8 * 80 <= quota.refused.total() <= 80
-        assert len((await scraping(world)).find("lean_sandbox_warmpool_not_progressing")) == 30
+        assert len((await scraping(world)).find("lean_sandbox_warmpool_not_progressing")) == 20
         quota.room = math.inf
         await world.advance(5.0)
         assert number_of(world, SANDBOXES) == number_of(world, "pods") == MANY
@@ -115,7 +115,7 @@ async def test_refused_pools_of_many_namespaces_try_four_times_a_second_and_heal
 
 @pytest.mark.parametrize("resource", ["sandboxes", "pods"])
 async def test_a_place_that_is_free_costs_no_try_of_every_pool(resource: str) -> None:
-    """One of forty pools gets on: two others try at once, and are refused."""
+    """One of thirty pools gets on: two others try at once, and are refused."""
     quota = Quota(resource)
     async with open_pools(prepare=quota.add_to) as world:
         add_pools(world, NAMES)
@@ -147,7 +147,7 @@ async def test_the_others_that_try_at_once_are_of_the_same_namespace_first() -> 
 
 @pytest.mark.parametrize("resource", ["sandboxes", "pods"])
 async def test_a_tenants_refused_pools_do_not_make_another_wait(resource: str) -> None:
-    """A pool alone in its namespace tries every four seconds beside forty of another's."""
+    """A pool alone in its namespace tries every four seconds beside thirty of another's."""
     quota = Quota(resource)
     async with open_pools(prepare=quota.add_to) as world:
         add_pools(world, NAMES, namespace="many")
