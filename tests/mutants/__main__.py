@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.judge import TYPES, Judge, Verdict
-from tests.mutants.reach import Reach, record, unrecorded
+from tests.mutants.reach import Reach, folders_of, record, unrecorded
 from tests.mutants.sites import Site, equivalent, every_site, sites_of
 
 __all__ = ["DEADLY", "main"]
@@ -144,7 +144,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="ask these files or folders, not those of the record",
     )
     add("--list", action="store_true", help="print the names")
-    add("--record", action="store_true", help="record what tests run")
+    add(
+        "--record",
+        action="store_true",
+        help="record what tests run, with --sample first those of what it changes",
+    )
     options = parser.parse_args(argv)
     if options.sample:
         options.random = _SAMPLE
@@ -192,7 +196,9 @@ def main(argv: Sequence[str]) -> int:
     began = time.monotonic()
     folder = _cache()
     if options.record:
-        missing = record(folder / "reached", options.minutes * 60)
+        of_sample = _chosen(options) if options.sample else []
+        first = [one for site in of_sample for one in folders_of(site.path)]
+        missing = record(folder / "reached", options.minutes * 60, first)
         say(f"not recorded yet: {', '.join(missing) or 'nothing'}")
         return 0
     chosen = _chosen(options)
