@@ -7,9 +7,9 @@ from functools import partial
 
 from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import assigned_name, is_controlled
 from lean_sandbox.controllers.claim.reconcile import reconcile
+from lean_sandbox.controllers.claim.run import ClaimContext
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.common import ObjectEvents, Shared

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
-from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled
+from lean_sandbox.controllers.claim.run import ClaimContext
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry

@@ -13,8 +13,8 @@ unless the claim's status names them.
 | 4 | its labels say that it was taken over | a process ended before any name was written |
 
 A Sandbox that is being deleted has the first three marks until it is gone, and never the last.
-:class:`.find.OwnSandbox` first fetches a Sandbox that the cache may lack. Afterwards it looks for
-one that the claim was promised but does not control yet.
+:func:`.find.find_own` first fetches a Sandbox that the cache may lack. Afterwards
+:func:`.find.find_named` looks for one that the claim was promised but does not control yet.
 """
 
 from __future__ import annotations

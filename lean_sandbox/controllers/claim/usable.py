@@ -9,8 +9,7 @@ late.
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.claim.context import SOON_READY_S, ClaimContext
-from lean_sandbox.controllers.claim.state import ClaimState
+from lean_sandbox.controllers.claim.run import SOON_READY_S, ClaimContext, ClaimRun
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, message_of
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
@@ -27,18 +26,19 @@ _LONGEST_WAIT_S = 30.0
 _TOLD_WAIT_S = 8.0
 
 
-async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: ClaimState) -> None:
+async def make_usable(run: ClaimRun, sandbox: SandboxEntry) -> None:
     """Bring the metadata of a ready Sandbox's Pod to what the Sandbox asks for.
 
     Makes no request if the Pod has it already; else one PATCH, and a GET if another Pod has taken
     the name. Raises NotYetError if no Pod is known to be ready: then the Sandbox's status describes
-    a Pod that is gone, and the Sandbox is reconciled at once; ``state`` holds the wait, which
-    doubles each time. Raises ClaimError once that wait is long, and if the server refuses the patch
-    or does not answer it. Waits first for a write of the Sandbox's own reconcile, which may carry
-    older metadata.
+    a Pod that is gone, and the Sandbox is reconciled at once; the wait doubles each time. Raises
+    ClaimError once that wait is long, and if the server refuses the patch or does not answer it.
+    Waits first for a write of the Sandbox's own reconcile, which may carry older metadata.
     """
+    context = run.context
+    state = run.state
     pods = context.caches.pods
-    latest = context.caches.sandboxes.latest(sandbox)
+    latest = run.sandboxes.latest(sandbox)
     if latest is not None and not latest.needs_fetch:
         owned = pods.owned_by(latest.key.namespace, latest.uid)
         found = [await _release(context, latest, pod) for pod in owned if pod.may_be_ready]
