@@ -106,10 +106,11 @@ def has_come(moment_s: float | None, now: datetime) -> bool:
 
 
 def time_left_s(moment_s: float | None, now: datetime) -> float | None:
-    """Return the seconds until a moment, None when it never comes or has come."""
-    if moment_s is None or has_come(moment_s, now):
+    """Return the seconds until a moment, None when it never comes; above 0 until it has come."""
+    if moment_s is None:
         return None
-    return moment_s - now.timestamp()
+    left_s = moment_s - now.timestamp()
+    return min(left_s, 0.0) if has_come(moment_s, now) else left_s
 
 
 def parse_duration(text: str) -> float:

@@ -71,7 +71,7 @@ class Controller(Generic[E]):
             self.queue,
             self._unless_ending,
             clock=clock,
-            retry_no_later_than_s=self.due_in_s,
+            due_in_s=self.due_in_s,
             name=name,
         )
         self.workers.on_begin.append(self._begin)
@@ -161,7 +161,7 @@ class Controller(Generic[E]):
         return True
 
     def due_in_s(self, key: Key) -> float | None:  # noqa: ARG002 -- for those that override it
-        """Return the longest delay before a failed key is retried, whatever its backoff."""
+        """Return the seconds until a failed key is retried whatever its backoff; see Workers."""
         return None
 
     def mark_stale(self, key: Key) -> None:

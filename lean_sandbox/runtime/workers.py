@@ -43,18 +43,14 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class ReconcileError(Exception):
     """A reconcile that could not bring its object to the desired state; retried with backoff.
 
-    The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait,
-    ``no_later_than_s`` when the object needs a reconcile for another reason, whatever the backoff,
-    and ``is_refusal`` whether all causes are refusals.
+    The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait, and
+    ``is_refusal`` whether all causes are refusals.
     """
 
     retryable = True
 
-    def __init__(
-        self, text: str, *causes: BaseException | None, no_later_than_s: float | None = None
-    ) -> None:
+    def __init__(self, text: str, *causes: BaseException | None) -> None:
         super().__init__(text)
-        self.no_later_than_s = no_later_than_s
         self.is_refusal = bool(causes) and all(
             getattr(cause, "is_refusal", False) for cause in causes
         )
@@ -138,9 +134,9 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
 class Workers(Generic[K]):
     """Takes keys from a queue and reconciles them, as many at once as the queue hands out.
 
-    A reconcile that overruns its deadline is cancelled and retried. ``retry_no_later_than_s`` is
-    called after a failure: the seconds until something falls due for the key, such as its expiry,
-    which no backoff may delay.
+    A reconcile that overruns its deadline is cancelled and retried. ``due_in_s`` is called after a
+    failure: the seconds until something falls due for the key, such as its expiry, which no backoff
+    may delay; below zero since it is due, which counts if the reconcile began before that.
     """
 
     def __init__(
@@ -149,7 +145,7 @@ class Workers(Generic[K]):
         reconcile: Callable[[Item[K]], Awaitable[Result]],
         *,
         clock: Clock,
-        retry_no_later_than_s: Callable[[K], float | None] = lambda _key: None,
+        due_in_s: Callable[[K], float | None] = lambda _key: None,
         name: str = "",
     ) -> None:
         self._queue = queue
@@ -158,14 +154,14 @@ class Workers(Generic[K]):
         #: Called in the task of each reconcile when it begins, and after it; must not block.
         self.on_begin: list[Callable[[Item[K]], None]] = []
         self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
-        self._no_later_than_s = retry_no_later_than_s
+        self._due_in_s = due_in_s
         self._log = _log.bind(controller=name)
         # How many tasks take keys.
         self._tasks = 1
         # Start of each reconcile, and the scope of its task.
         self._running: dict[K, tuple[float, anyio.CancelScope]] = {}
         self.outcomes = dict.fromkeys(ReconcileOutcome, 0)
-        #: Calls of on_end or retry_no_later_than_s that raised an error.
+        #: Calls of on_end or due_in_s that raised an error.
         self.callback_errors = 0
         self.reconcile_time = Histogram(families.RECONCILE_TIME.buckets)
 
@@ -240,7 +236,7 @@ class Workers(Generic[K]):
             # A reconcile cancelled at its deadline may raise any error while it unwinds.
             if scope.cancel_called:
                 outcome = ReconcileOutcome.TIMEOUT
-                next_s = self._retry(item.key, 0.0)
+                next_s = self._retry(item)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
             elif isinstance(failure, Exception):
                 error = failure
@@ -269,23 +265,19 @@ class Workers(Generic[K]):
                 reason="requeue",
             )
             return ReconcileOutcome.REQUEUE_AFTER, after_s
-        return ReconcileOutcome.REQUEUE, self._retry(key, 0.0)
+        return ReconcileOutcome.REQUEUE, self._retry(item)
 
     def _after_failure(
         self, item: Item[K], error: Exception
     ) -> tuple[ReconcileOutcome, float | None]:
-        # An expected error has "retryable", perhaps "retry_after_s" and "no_later_than_s".
+        # An expected error has "retryable" and perhaps "retry_after_s".
         key = str(item.key)
         retryable = getattr(error, "retryable", None)
         if retryable is False:
             self._queue.forget(item.key)
             self._log.error("reconcile_failed_for_good", key=key, error=str(error))
             return ReconcileOutcome.TERMINAL, None
-        next_s = self._retry(
-            item.key,
-            getattr(error, "retry_after_s", None) or 0.0,
-            getattr(error, "no_later_than_s", None),
-        )
+        next_s = self._retry(item, getattr(error, "retry_after_s", None) or 0.0)
         if retryable is None:
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
             return ReconcileOutcome.PANIC, next_s
@@ -295,14 +287,16 @@ class Workers(Generic[K]):
         log("reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s)
         return ReconcileOutcome.ERROR, next_s
 
-    def _retry(self, key: K, retry_after_s: float, no_later_than_s: float | None = None) -> float:
-        latest = Requeue()
-        latest.within(no_later_than_s)
+    def _retry(self, item: Item[K], retry_after_s: float = 0.0) -> float:
+        due_in_s = None
         try:
-            latest.within(self._no_later_than_s(key))
+            due_in_s = self._due_in_s(item.key)
         except Exception as error:  # noqa: BLE001 -- a wrong hint must never end the reconciles
-            self._callback_failed("retry_no_later_than_s", key, error)
-        return self._queue.retry(key, no_later_than_s=latest.after_s, not_before_s=retry_after_s)
+            self._callback_failed("due_in_s", item.key, error)
+        if due_in_s is not None and due_in_s <= item.started_at - self._clock.monotonic():
+            # It was due when the reconcile began, which was to see to it.
+            due_in_s = None
+        return self._queue.retry(item.key, no_later_than_s=due_in_s, not_before_s=retry_after_s)
 
     def _finish(self, report: ReconcileResult[K]) -> None:
         key = report.item.key

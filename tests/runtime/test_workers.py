@@ -83,18 +83,31 @@ async def test_what_fails_again_at_once_is_told_once() -> None:
     assert len(rig.reports) == 11
 
 
-@pytest.mark.parametrize(("due_s", "asked_s"), [(2.0, None), (None, 2.0), (2.0, 7.0), (7.0, 2.0)])
-async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key(
-    due_s: float | None, asked_s: float | None
-) -> None:
-    """While reconciles keep failing, an expiry is still noticed in time, and what they ask for."""
-    errors = [ReconcileError("", no_later_than_s=asked_s) for _ in range(14)]
-    rig = WorkerRig(failing(*errors), retry_no_later_than_s=lambda _: due_s)
+async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
+    """While reconciles keep failing, an expiry is still noticed in time."""
+    errors = [ReconcileError("") for _ in range(14)]
+    rig = WorkerRig(failing(*errors), due_in_s=lambda _: 2.0)
     async with rig.running():
         rig.queue.add("a")
         await rig.clock.advance(60)
     assert max(report.next_s or 0 for report in rig.reports) == 2.0
     assert rig.outcomes[-1] == ("a", ReconcileOutcome.SUCCESS)
+
+
+async def test_what_falls_due_during_a_reconcile_that_fails_is_seen_to_at_once() -> None:
+    """The next one begins when it is due already, so after that the backoff counts."""
+
+    async def reconcile(item: Item[str]) -> Result:
+        await rig.clock.sleep(0.0 if item.attempts == 2 else 1.0)
+        if item.attempts < 2:
+            raise ReconcileError("")
+        return Result()
+
+    rig: WorkerRig = WorkerRig(reconcile, due_in_s=lambda _: 10.5 - rig.clock.monotonic())
+    async with rig.running():
+        rig.queue.add("a", after_s=10.0)
+        await rig.clock.advance(13.0)
+    assert [report.next_s for report in rig.reports] == [0.0, 0.01, None]
 
 
 async def test_a_crash_of_one_reconcile_never_ends_the_others() -> None:
@@ -142,7 +155,7 @@ async def test_a_failing_observer_never_ends_the_reconciles() -> None:
     def broken(_: ReconcileResult[str]) -> None:
         raise LookupError
 
-    rig = WorkerRig(failing(ExpectedError(retryable=True)), retry_no_later_than_s=hint)
+    rig = WorkerRig(failing(ExpectedError(retryable=True)), due_in_s=hint)
     rig.workers.on_end.append(broken)
     with capture_logs():
         async with rig.running():

@@ -138,7 +138,7 @@ class ClaimController(Controller[ClaimEntry]):
         return claim is not None and claim.generation > 1
 
     def due_in_s(self, key: Key) -> float | None:
-        """Return the seconds until a claim expires: a backoff must not sleep through it."""
+        """Return the seconds until a claim expires."""
         entry = self.cache.get(key)
         if entry is None or entry.view is None or entry.status is None:
             return None

@@ -24,13 +24,9 @@ def is_due(run: ClaimRun, status: SandboxClaimStatus) -> bool:
 
 
 def left_s(run: ClaimRun, status: SandboxClaimStatus) -> float | None:
-    """Return the seconds until the claim expires if its status is this, None for never.
-
-    AT_ONCE_S if it has. One moment for both: between two its end could come unseen.
-    """
-    now = run.context.server_time.now()
-    ends_at = expire_at(run.view, status)
-    return AT_ONCE_S if has_come(ends_at, now) else time_left_s(ends_at, now)
+    """Return how soon the claim is reconciled to expire if its status is this, None for never."""
+    left = time_left_s(expire_at(run.view, status), run.context.server_time.now())
+    return None if left is None else max(left, AT_ONCE_S)
 
 
 async def expire(run: ClaimRun) -> Result:

@@ -33,7 +33,7 @@ from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, SandboxClaimSpec, Sandb
 from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, Retry, requeue_after_s
 from lean_sandbox.model.conditions import find, is_true
-from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Requeue, Result
+from lean_sandbox.runtime.workers import ReconcileError, Requeue, Result
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 
 
@@ -153,16 +153,12 @@ class ClaimReconcile:
         if error is None and is_due(run, new):
             return await mark_expired(run, new)
         await self._publish(new)
-        ends_in_s = left_s(run, new)
-        if ends_in_s == AT_ONCE_S:
-            # Its end has come meanwhile.
-            return Result(requeue_after_s=ends_in_s)
         collisions = run.state.count_collisions(error)
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ReconcileError(str(error), error.__cause__)
         requeue = Requeue()
         requeue.within(requeue_after_s(error, collisions))
-        requeue.within(ends_in_s)
+        requeue.within(left_s(run, new))
         return requeue.result
 
     async def _publish(self, new: SandboxClaimStatus) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 from filters import Change
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
-from lean_sandbox.controllers.sandbox.reconcile import SandboxReconcile, due_in_s, is_final
+from lean_sandbox.controllers.sandbox.reconcile import SandboxReconcile, is_final
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.run import SandboxContext, SandboxState
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, facts_of
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.times import has_come
+from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.states import States
@@ -146,7 +146,7 @@ class SandboxController(Controller[SandboxEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.view is None:
             return None
-        return due_in_s(entry.view, self._context.server_time.now())
+        return time_left_s(entry.view.shutdown_time, self._context.server_time.now())
 
     def mark_stale(self, key: Key) -> None:
         """Mark the Pod as stale, so that it is fetched: the watch may not show a change of it."""

@@ -5,8 +5,6 @@ No requests when nothing is to be done; docs/design.md has the budget of each fl
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 import structlog
 
@@ -28,7 +26,7 @@ from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.kube.events import Severity
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, has_reason, is_true
-from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
+from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.tracing import in_span
 from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Result
@@ -86,12 +84,6 @@ def is_final(context: SandboxContext, entry: SandboxEntry, state: SandboxState |
         return True
     pods = context.caches.pods.owned_by(entry.key.namespace, entry.uid)
     return ready.status == names.TRUE and len(pods) == 1 and not pods[0].needs_fetch
-
-
-def due_in_s(view: SandboxView, now: datetime) -> float | None:
-    """Return the seconds until a Sandbox expires: a backoff must not sleep through it."""
-    left_s = time_left_s(view.shutdown_time, now)
-    return None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S)
 
 
 class SandboxReconcile:
@@ -214,11 +206,12 @@ class SandboxReconcile:
         )
         if self._run.failures or observation.invalid:
             context.metrics.failed(self._run.entry)
-        # By the same moment: between two of them its time could end unseen.
         if has_come(self._run.view.shutdown_time, now):
             return await self._mark_expired(new)
         requeue = self._run.requeue
-        requeue.within(due_in_s(self._run.view, now))
+        # By the same moment: between two of them its time could end unseen.
+        left_s = time_left_s(self._run.view.shutdown_time, now)
+        requeue.within(None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S))
         await self._publish(new, observation)
         if self._run.failures:
             failure = ReconcileError("; ".join(map(str, self._run.failures)), *self._run.failures)

@@ -106,6 +106,11 @@ class PoolController(Controller[PoolEntry]):
             and status.replicas == entry.view.replicas == status.readyReplicas
         )
 
+    def due_in_s(self, key: Key) -> float | None:
+        """Return the seconds until a pool is to go on with what has not failed."""
+        state = self._states.get(key)
+        return None if state is None else state.due_at - self._context.clock.monotonic()
+
     def on_member(self, pool: Key, *, is_loss: bool = False) -> None:
         """Reconcile a pool soon; many changes within a moment share one reconcile.
 

@@ -9,6 +9,7 @@ a deleted one still takes its place in the pool.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from lean_sandbox.controllers.warmpool.members import (
@@ -68,7 +69,9 @@ class PoolReconcile:
         if not all(error.namespace_terminating for error in run.errors):
             # One member that cannot be changed must not make all others wait.
             text = "; ".join(map(str, run.errors))
-            raise ReconcileError(text, *run.errors, no_later_than_s=run.requeue.after_s)
+            after_s = math.inf if run.requeue.after_s is None else run.requeue.after_s
+            run.state.due_at = self._context.clock.monotonic() + after_s
+            raise ReconcileError(text, *run.errors)
         if run.errors:
             raise run.errors[0]
         return run.requeue.result

@@ -29,6 +29,8 @@ class PoolState(State):
     blueprint: str = ""
     status_at: float = -math.inf
     differs_since: float | None = None
+    # When the pool needs a reconcile, however many have failed.
+    due_at: float = math.inf
     # The last generation at which the pool was full.
     full_at: int = 0
     # How many members are created at once when its refill goes on.
