@@ -84,13 +84,13 @@ class Blueprints:
 
         One GET of the member if its labels do not decide. Raises ControlPlaneError.
         """
-        freshness = staleness.by_labels(member.metadata, is_orphan=False)
+        freshness = staleness.by_labels(member.metadata)
         if freshness is Freshness.UNDECIDED:
             key = member.key
             whole = await self._client.get(SANDBOXES, key.name, Sandbox, namespace=key.namespace)
             if whole is None:
                 return False
-            freshness = staleness.by_spec(whole.metadata, whole.spec, is_orphan=False)
+            freshness = staleness.by_spec(whole.metadata, whole.spec)
         return freshness is Freshness.STALE
 
 

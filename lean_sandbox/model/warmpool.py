@@ -149,6 +149,8 @@ class Freshness(Enum):
     """Whether a pool member still fits its template."""
 
     FRESH = "fresh"
+    # It differs in labels or annotations of its Pod or its volume claims alone.
+    RELABELLED = "relabelled"
     STALE = "stale"
     # The labels do not decide: the spec of the Sandbox has to be compared.
     UNDECIDED = "undecided"
@@ -163,19 +165,19 @@ class Staleness:
     whose spec somebody has edited: the hash no longer describes it. One made from this state is
     fresh until it is edited, whatever a policy changed of it at once: the next would be no other.
 
-    Labels and annotations count ``with_metadata`` only: of members that do not get on, perhaps for
-    want of one.
+    A claim gives labels and annotations to the member that it takes, so a member that is merely
+    RELABELLED is as good as a fresh one, unless it does not get on, perhaps for want of a label.
     """
 
     def __init__(self, template: TemplateView) -> None:
         self.template = template
-        self._verdicts: dict[tuple[bool, str], Freshness] = {}
+        self._verdicts: dict[str, Freshness] = {}
         # Uids of those made from this state that do not look so.
         self._made: set[str] = set()
 
     def note_made(self, member: ObjectMeta) -> None:
         """Note a member that was made from the template just now."""
-        if self.by_labels(member, is_orphan=False) is not Freshness.FRESH:
+        if self.by_labels(member) is not Freshness.FRESH:
             if len(self._made) >= _MOST_VERDICTS:
                 self._made.clear()
             self._made.add(member.uid)
@@ -183,49 +185,39 @@ class Staleness:
     def _is_as_made(self, member: ObjectMeta) -> bool:
         return member.uid in self._made and member.generation <= 1
 
-    def by_hash(self, member: ObjectMeta, *, with_metadata: bool = False) -> Freshness:
+    def by_hash(self, member: ObjectMeta) -> Freshness:
         """Compare the hash of a member alone; the name of the template does not count."""
         if _hash_of(member) == self.template.blueprint_hash or self._is_as_made(member):
             return Freshness.FRESH
-        return self._verdicts.get((with_metadata, _verdict_key(member)), Freshness.UNDECIDED)
+        return self._verdicts.get(_verdict_key(member), Freshness.UNDECIDED)
 
-    def by_labels(
-        self, member: ObjectMeta, *, is_orphan: bool, with_metadata: bool = False
-    ) -> Freshness:
-        """Compare the labels of a Sandbox: the template, and the hash unless it is an orphan."""
-        if not is_orphan and self._is_as_made(member):
+    def by_labels(self, member: ObjectMeta) -> Freshness:
+        """Compare the labels of a member: the template, and the hash."""
+        if self._is_as_made(member):
             return Freshness.FRESH
-        if (member.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
-            return Freshness.STALE
-        if is_orphan:
-            return Freshness.UNDECIDED
-        return self.by_hash(member, with_metadata=with_metadata)
+        return Freshness.STALE if self.is_of_another(member) else self.by_hash(member)
 
-    def by_spec(
-        self,
-        member: ObjectMeta,
-        spec: SandboxSpec,
-        *,
-        is_orphan: bool,
-        with_metadata: bool = False,
-    ) -> Freshness:
-        """Compare the Pod and the volume claims of a Sandbox with those of one created now.
+    def is_of_another(self, sandbox: ObjectMeta) -> bool:
+        """Return whether a label says that a Sandbox was made from another template, or none."""
+        return (sandbox.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash
 
-        The result is remembered for all members with the hash.
-        """
+    def by_spec(self, member: ObjectMeta, spec: SandboxSpec) -> Freshness:
+        """Compare a member with one created now; remembered for all members with its hash."""
+        if len(self._verdicts) >= _MOST_VERDICTS:
+            self._verdicts.clear()
+        verdict = self._verdicts[_verdict_key(member)] = self.compare(spec)
+        return verdict
+
+    def compare(self, spec: SandboxSpec) -> Freshness:
+        """Compare the Pod and the volume claims of a Sandbox with those of one created now."""
         made_now = blueprint_spec(self.template, self.template.pod_metadata)
         try:
-            is_equal = _parts(spec) == _parts(made_now)
-            if with_metadata:
-                is_equal = is_equal and _metadata(spec) == _metadata(made_now)
+            if _parts(spec) != _parts(made_now):
+                return Freshness.STALE
         except ODD:
-            is_equal = False
-        verdict = Freshness.FRESH if is_equal else Freshness.STALE
-        if not is_orphan:
-            if len(self._verdicts) >= _MOST_VERDICTS:
-                self._verdicts.clear()
-            self._verdicts[with_metadata, _verdict_key(member)] = verdict
-        return verdict
+            return Freshness.STALE
+        is_equal = _metadata(spec) == _metadata(made_now)
+        return Freshness.FRESH if is_equal else Freshness.RELABELLED
 
 
 def _hash_of(member: ObjectMeta) -> str:

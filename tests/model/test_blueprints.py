@@ -29,7 +29,7 @@ def made_from(view: TemplateView) -> SandboxSpec:
 
 def is_same_blueprint(view: TemplateView, spec: SandboxSpec) -> bool:
     """Return whether a template would now give a Sandbox the Pod and claims of its spec."""
-    return Staleness(view).by_spec(ObjectMeta(), spec, is_orphan=False) is Freshness.FRESH
+    return Staleness(view).compare(spec) is not Freshness.STALE
 
 
 def pod(view: TemplateView) -> dict[str, Any]:
@@ -323,16 +323,16 @@ def member(view: TemplateView, stamped: str | None = None, *, edits: int = 0) ->
 
 def decided(judge: Staleness, found: ObjectMeta, spec: SandboxSpec) -> Freshness:
     """Return the verdict as a reconcile finds it."""
-    verdict = judge.by_labels(found, is_orphan=False)
+    verdict = judge.by_labels(found)
     if verdict is Freshness.UNDECIDED:
-        verdict = judge.by_spec(found, spec, is_orphan=False)
+        verdict = judge.by_spec(found, spec)
     return verdict
 
 
 @pytest.mark.pool_case(30)
 def test_an_orphan_without_the_template_label_is_stale() -> None:
     """Pool case 30: without the label nothing is compared."""
-    assert Staleness(template()).by_labels(ObjectMeta(), is_orphan=True) is Freshness.STALE
+    assert Staleness(template()).is_of_another(ObjectMeta())
 
 
 @pytest.mark.pool_case(87)
@@ -343,11 +343,11 @@ def test_one_comparison_serves_all_members_of_one_old_hash() -> None:
     judge = Staleness(view)
     assert decided(judge, member(old), made_from(old)) is Freshness.STALE
 
-    assert {judge.by_labels(member(old), is_orphan=False) for _ in range(499)} == {Freshness.STALE}
-    assert decided(judge, member(view, ""), made_from(view)) is Freshness.FRESH
-    assert judge.by_labels(member(view, ""), is_orphan=False) is Freshness.FRESH
+    assert {judge.by_labels(member(old)) for _ in range(499)} == {Freshness.STALE}
+    assert decided(judge, member(view, ""), made_from(view)) is Freshness.RELABELLED
+    assert judge.by_labels(member(view, "")) is Freshness.RELABELLED
     another = msgspec.structs.replace(member(view, ""), uid="v")
-    assert judge.by_labels(another, is_orphan=False) is Freshness.UNDECIDED
+    assert judge.by_labels(another) is Freshness.UNDECIDED
 
 
 @pytest.mark.pool_case(87)
@@ -358,13 +358,13 @@ def test_what_somebody_made_of_one_member_says_nothing_of_the_others() -> None:
     changed = made_from(template({"containers": [{**MAIN, "image": "edited"}]}))
     members = [
         (member(old, edits=1), changed, Freshness.STALE),
-        (member(old), made_from(old), Freshness.FRESH),
+        (member(old), made_from(old), Freshness.RELABELLED),
     ]
     for order in (members, members[::-1]):
         judge = Staleness(view)
         for found, spec, verdict in order:
             assert decided(judge, found, spec) is verdict
-        assert [judge.by_labels(found, is_orphan=False) for found, _, _ in order] == [
+        assert [judge.by_labels(found) for found, _, _ in order] == [
             verdict for _, _, verdict in order
         ]
 
@@ -376,10 +376,11 @@ def test_four_thousand_verdicts_are_remembered() -> None:
     judge = Staleness(view)
     members = [member(view, "other", edits=edits) for edits in range(4097)]
     for found in members[:-1]:
-        judge.by_spec(found, spec, is_orphan=False)
-    assert judge.by_hash(members[0]) is Freshness.FRESH
-    judge.by_spec(members[-1], spec, is_orphan=False)
-    assert [judge.by_hash(members[at]) for at in (0, -1)] == [Freshness.UNDECIDED, Freshness.FRESH]
+        judge.by_spec(found, spec)
+    assert judge.by_hash(members[0]) is Freshness.RELABELLED
+    judge.by_spec(members[-1], spec)
+    left = [judge.by_hash(members[at]) for at in (0, -1)]
+    assert left == [Freshness.UNDECIDED, Freshness.RELABELLED]
 
 
 @given(PODS)

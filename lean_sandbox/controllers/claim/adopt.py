@@ -85,8 +85,8 @@ async def _is_fresh(run: ClaimRun, member: SandboxEntry, staleness: Staleness) -
         if found is None or found.entry.uid != member.uid:
             return False
         whole: Sandbox = found.item
-        verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=False)
-    return verdict is Freshness.FRESH
+        verdict = staleness.by_spec(whole.metadata, whole.spec)
+    return verdict is not Freshness.STALE
 
 
 async def _adopt(run: ClaimRun, held: SandboxEntry) -> SandboxEntry | None:

@@ -118,14 +118,13 @@ class PoolReconcile:
             self._follow(template.blueprint_hash)
         members = self._count()
         if template is not None:
-            if self._run.view.is_recreate:
-                await requests.for_each(
-                    members.active, partial(requests.drop_if_stale, is_orphan=False)
-                )
-                members = self._recounted(members)
             # Those that do not get on by themselves are replaced under any strategy.
-            drop = partial(requests.drop_if_stale, is_orphan=False, with_metadata=True)
-            await requests.for_each(members.not_progressing, drop)
+            waiting = members.not_progressing
+            uids = {one.uid for one in waiting}
+            await requests.for_each(
+                members.active if self._run.view.is_recreate else waiting,
+                lambda one: requests.drop_if_stale(one, gets_on=one.uid not in uids),
+            )
             members = self._recounted(members)
         # If that fails, they are members all the same.
         await requests.for_each(members.unlabelled, requests.label)

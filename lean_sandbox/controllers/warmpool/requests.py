@@ -141,12 +141,19 @@ class MemberRequests:
         if the labels do not decide), or nothing at all where the adoption was undone just so.
         """
         undone = self._context.undone
-        template = self._run.template
-        blueprint = template.blueprint_hash if template is not None else ""
+        staleness = self._staleness
+        blueprint = staleness.template.blueprint_hash if staleness is not None else ""
         if undone.is_in_vain(orphan.uid, (orphan.generation, blueprint)):
             return
-        whole = await self.drop_if_stale(orphan, is_orphan=True)
+        if staleness is not None and staleness.is_of_another(orphan.metadata):
+            await self.delete(orphan, "stale")
+            return
+        whole = await self._peek(orphan)
         if whole is None:
+            return
+        # Anybody may write its hash, so what is found of it says nothing of members.
+        if staleness is not None and staleness.compare(whole.spec) is Freshness.STALE:
+            await self.delete(orphan, "stale")
             return
         meta = whole.metadata
         is_free = meta.controller is None and not meta.deletion_timestamp
@@ -165,32 +172,25 @@ class MemberRequests:
             undone.note(made.uid, (made.generation, blueprint))
         self._context.wakes.launch(orphan.key, None)
 
-    async def drop_if_stale(
-        self, member: SandboxEntry, *, is_orphan: bool, with_metadata: bool = False
-    ) -> Sandbox | None:
-        """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
+    async def drop_if_stale(self, member: SandboxEntry, *, gets_on: bool) -> None:
+        """Delete a member that does not fit the template, or only relabelled does not get on.
 
         At most one DELETE, and one GET if the labels do not decide.
         """
         staleness = self._staleness
-        verdict = Freshness.UNDECIDED
-        if staleness is not None:
-            verdict = staleness.by_labels(
-                member.metadata, is_orphan=is_orphan, with_metadata=with_metadata
-            )
-        whole: Sandbox | None = None
+        assert staleness is not None
+        verdict = staleness.by_labels(member.metadata)
         if verdict is Freshness.UNDECIDED:
-            self._run.has_acted = True
-            whole = await self._context.writer.peek(self._sandboxes, member.key)
+            whole = await self._peek(member)
             if whole is None:
-                return None
-            if staleness is not None:
-                verdict = staleness.by_spec(
-                    whole.metadata, whole.spec, is_orphan=is_orphan, with_metadata=with_metadata
-                )
-        if verdict is Freshness.STALE:
+                return
+            verdict = staleness.by_spec(whole.metadata, whole.spec)
+        if verdict is Freshness.STALE or (verdict is Freshness.RELABELLED and not gets_on):
             await self.delete(member, "stale")
-            return None
+
+    async def _peek(self, sandbox: SandboxEntry) -> Sandbox | None:
+        self._run.has_acted = True
+        whole: Sandbox | None = await self._context.writer.peek(self._sandboxes, sandbox.key)
         return whole
 
     async def label(self, member: SandboxEntry) -> None:
