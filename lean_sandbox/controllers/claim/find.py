@@ -56,9 +56,7 @@ def _name_to_fetch(run: ClaimRun, own: SandboxEntry | None) -> str:
     """Return the name in the claim's status if its Sandbox has to be fetched, else ""."""
     bound = run.old.bound.name
     is_shown = (
-        own is not None
-        and own.key.name == bound
-        and not (own.is_deleting and own.status is None)
+        own is not None and own.key.name == bound and not (own.is_deleting and own.status is None)
     )
     return "" if is_shown or bound == run.state.ended else bound
 

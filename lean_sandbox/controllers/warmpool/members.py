@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 import msgspec
 
+from lean_sandbox.controllers.warmpool.run import PoolRun
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import parse_rfc3339
@@ -71,37 +72,24 @@ class PoolMembers(msgspec.Struct):
 
 
 class Census:
-    """Counts the members of a pool.
+    """Counts the members of a pool."""
 
-    ``now_s`` is the time by the server's clock, ``ahead_s`` by how much ours is ahead of it.
-    ``kept_at`` is, by uid, when a member was last refused or held: its grace begins after that.
-    """
-
-    def __init__(
-        self,
-        pool: PoolView,
-        sandboxes: Cache[SandboxEntry],
-        pods: Cache[PodEntry],
-        *,
-        now_s: float,
-        ahead_s: float,
-        readiness_grace_s: float,
-        kept_at: Mapping[str, float],
-    ) -> None:
-        self._pool = pool
-        self._sandboxes = sandboxes
-        self._pods = pods
-        self._now_s = now_s
-        self._ahead_s = ahead_s
-        self._grace_s = readiness_grace_s
-        self._kept_at = kept_at
+    def __init__(self, run: PoolRun) -> None:
+        self._view = run.view
+        self._sandboxes = run.sandboxes
+        self._pods = run.context.caches.pods
+        self._grace_s = run.grace_s
+        self._kept_at = run.state.kept_at
+        # By the server's clock, and by how much ours is ahead of it.
+        self._now_s = run.context.server_time.now_s()
+        self._ahead_s = run.context.clock.now().timestamp() - self._now_s
 
     def take(self) -> PoolMembers:
         """Return the members; the loop is hot, so a ready member costs next to nothing.
 
         A member is what the pool owns, whatever its labels say.
         """
-        pool = self._pool
+        pool = self._view
         found = PoolMembers()
         for entry in self._sandboxes.owned_by(pool.namespace, pool.uid):
             if entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is None:

@@ -21,9 +21,21 @@ from lean_sandbox.controllers.warmpool.members import (
     seconds_of,
     to_delete,
 )
-from lean_sandbox.controllers.warmpool.refill import Refill
-from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
-from lean_sandbox.controllers.warmpool.requests import MemberRequests
+from lean_sandbox.controllers.warmpool.refill import refill
+from lean_sandbox.controllers.warmpool.report import (
+    report_progress,
+    reports_too_many,
+    why_unready,
+    write_status,
+)
+from lean_sandbox.controllers.warmpool.requests import (
+    delete_member,
+    drop_if_stale,
+    for_each,
+    give_labels,
+    in_groups,
+    take_in,
+)
 from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolContext, PoolRun
 from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
 from lean_sandbox.model.times import format_duration
@@ -41,9 +53,6 @@ class PoolReconcile:
     def __init__(self, context: PoolContext, entry: PoolEntry, state: PoolState) -> None:
         self._context = context
         self._run = PoolRun(context, entry, state)
-        self._requests = MemberRequests(self._run)
-        self._refill = Refill(self._run, self._requests)
-        self._report = PoolReport(self._run)
 
     async def run(self) -> Result:
         """Bring the pool to its spec.
@@ -54,23 +63,23 @@ class PoolReconcile:
         run = self._run
         members = await self._put_in_order()
         was_full = run.state.full_at == run.view.generation
-        if was_full and self._report.reports_too_many(members):
+        if was_full and reports_too_many(run, members):
             # Before the refill, which takes a while: meanwhile its reader would take it for full.
-            await self._report.write_status(members)
-        await self._refill.create(members)
+            await write_status(run, members)
+        await refill(run, members)
         await self._shrink(members)
         members = self._recounted(members)
         self._try_refused(members)
-        self._report.signal(members)
+        report_progress(run, members)
         if members.checks.after_s is not None:
             spread = 1 + _GRACE_JITTER * self._context.uniform()
             run.requeue.within(members.checks.after_s * spread)
-        await self._report.write_status(members)
+        await write_status(run, members)
         if not all(error.namespace_terminating for error in run.errors):
             # One member that cannot be changed must not make all others wait.
             text = "; ".join(map(str, run.errors))
             after_s = math.inf if run.requeue.after_s is None else run.requeue.after_s
-            run.state.due_at = self._context.clock.monotonic() + after_s
+            run.state.due_at = self._run.now + after_s
             raise ReconcileError(text, *run.errors)
         if run.errors:
             raise run.errors[0]
@@ -83,24 +92,13 @@ class PoolReconcile:
 
     def _count(self) -> PoolMembers:
         self._run.has_acted = False
-        context = self._context
         state = self._run.state
-        now_s = self._now_s
-        census = Census(
-            self._run.view,
-            context.caches.sandboxes,
-            context.caches.pods,
-            now_s=now_s,
-            ahead_s=context.clock.now().timestamp() - now_s,
-            readiness_grace_s=self._run.grace_s,
-            kept_at=state.kept_at,
-        )
-        members = census.take()
+        members = Census(self._run).take()
         kept = [*members.refused, *members.held]
         if kept or state.kept_at:
             unready = {one.uid for one in members.active if not one.is_ready}
             before = {uid: at for uid, at in state.kept_at.items() if uid in unready}
-            state.kept_at = before | dict.fromkeys([one.uid for one in kept], now_s)
+            state.kept_at = before | dict.fromkeys([one.uid for one in kept], self._now_s)
         state.outcomes.ready(members.newest_ready)
         return members
 
@@ -110,10 +108,9 @@ class PoolReconcile:
 
     async def _put_in_order(self) -> PoolMembers:
         """Adopt orphans, delete stale and stuck members, and count the rest."""
-        requests = self._requests
-        sandboxes = self._context.caches.sandboxes
-        await requests.for_each(find_orphans(sandboxes, self._run.view), requests.take_in)
-        template = self._run.template
+        run = self._run
+        await for_each(run, find_orphans(run.sandboxes, run.view), partial(take_in, run))
+        template = run.template
         if template is not None:
             self._follow(template.blueprint_hash)
         members = self._count()
@@ -121,17 +118,18 @@ class PoolReconcile:
             # Those that do not get on by themselves are replaced under any strategy.
             waiting = members.not_progressing
             uids = {one.uid for one in waiting}
-            await requests.for_each(
-                members.active if self._run.view.is_recreate else waiting,
-                lambda one: requests.drop_if_stale(one, gets_on=one.uid not in uids),
+            await for_each(
+                run,
+                members.active if run.view.is_recreate else waiting,
+                lambda one: drop_if_stale(run, one, gets_on=one.uid not in uids),
             )
             members = self._recounted(members)
         # If that fails, they are members all the same.
-        await requests.for_each(members.unlabelled, requests.label)
+        await for_each(run, members.unlabelled, partial(give_labels, run))
         for member in members.stuck:
-            why = f"not ready within {format_duration(self._run.grace_s)}: {why_unready(member)}"
+            why = f"not ready within {format_duration(run.grace_s)}: {why_unready(member)}"
             self._note_failure(member, why)
-        await requests.for_each(members.stuck, partial(requests.delete, why="not ready in time"))
+        await for_each(run, members.stuck, partial(delete_member, run, why="not ready in time"))
         await self._replace(members)
         return self._recounted(members)
 
@@ -163,16 +161,13 @@ class PoolReconcile:
             return
         first = max(candidates, key=lambda one: one.created_at)
         state.pace.replaced(seconds_of(first.created_at), now_s)
-        if members.ended and newest(members.ended) <= members.newest_ready:
-            await self._requests.for_each(
-                members.ended, partial(self._requests.delete, why="ended")
-            )
-        else:
-            why = "ended" if first in members.ended else "claims cannot take it"
-            await self._requests.delete(first, why)
+        all_at_once = bool(members.ended) and newest(members.ended) <= members.newest_ready
+        doomed = members.ended if all_at_once else [first]
+        why = "ended" if doomed[0] in members.ended else "claims cannot take it"
+        await for_each(self._run, doomed, partial(delete_member, self._run, why=why))
 
     def _note_failure(self, member: SandboxEntry, why: str) -> None:
-        now = self._context.clock.monotonic()
+        now = self._run.now
         self._run.state.outcomes.failed(member.created_at, f"new sandboxes fail, {why}", now)
 
     def _try_refused(self, members: PoolMembers) -> None:
@@ -182,7 +177,7 @@ class PoolReconcile:
         """
         context = self._context
         state = self._run.state
-        now = context.clock.monotonic()
+        now = self._run.now
         found = [*members.refused, *members.refused_alone]
         refused = [one for one in found if may_be_let_in(one)]
         before = state.refused
@@ -208,8 +203,8 @@ class PoolReconcile:
             return
         batch = min(surplus, self._context.settings.sandbox_warm_pool_max_batch_size)
         chosen = iter(to_delete(members.active, batch))
-        done = await self._requests.in_groups(
-            batch, lambda: self._requests.delete(next(chosen), "surplus")
+        done = await in_groups(
+            self._run, batch, lambda: delete_member(self._run, next(chosen), "surplus")
         )
         if surplus > done.tried == done.succeeded:
             self._run.requeue.within(NEXT_BATCH_S)

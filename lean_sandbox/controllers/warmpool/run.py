@@ -14,6 +14,7 @@ from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.refusals import Refusals
 from lean_sandbox.controllers.warmpool.state import PoolState
 from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.model.warmpool import Staleness
 from lean_sandbox.runtime.workers import Requeue
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Key
@@ -53,6 +54,11 @@ class PoolRun:
         self.view = entry.view
         template = Key(entry.key.namespace, entry.view.template)
         self.template = context.resolver.known_template(template)
+        #: What says which members fit the template.
+        self.staleness: Staleness | None = None
+        if self.template is not None:
+            self.staleness = context.resolver.staleness(self.template)
+        self.sandboxes = context.caches.sandboxes
         own_s = entry.view.readiness_grace_s
         settings = context.settings
         #: How long a member may take to become ready.
@@ -61,3 +67,8 @@ class PoolRun:
         self.requeue = Requeue()
         #: Whether a request was made since the members were counted: they may have changed.
         self.has_acted = False
+
+    @property
+    def now(self) -> float:
+        """The monotonic time now."""
+        return self.context.clock.monotonic()

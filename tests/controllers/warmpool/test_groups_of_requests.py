@@ -9,12 +9,11 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
-from lean_sandbox.controllers.warmpool.refill import Refill
-from lean_sandbox.controllers.warmpool.requests import MemberRequests, Tries
+from lean_sandbox.controllers.warmpool.refill import take_refusals
+from lean_sandbox.controllers.warmpool.requests import Tries, for_each, in_groups
 from lean_sandbox.controllers.warmpool.state import Backoff
 from lean_sandbox.kube.errors import ApiError, ServerFault, Status
 from lean_sandbox.runtime.workers import Requeue
-from tests.support.clock import FakeClock
 
 
 class Acts:
@@ -22,12 +21,8 @@ class Acts:
 
     def __init__(self, *, fails: Collection[int] = (), over_after: int = 10**9) -> None:
         """``fails``: which of them, counted from 1; ``over_after``: when it is in vain."""
-        caches = SimpleNamespace(sandboxes=None)
-        run: Any = SimpleNamespace(
-            context=SimpleNamespace(caches=caches), template=None, errors=[ServerFault(500)]
-        )
-        self.requests = MemberRequests(run)
-        self.errors: list[Exception] = run.errors
+        self.run: Any = SimpleNamespace(errors=[ServerFault(500)])
+        self.errors: list[Exception] = self.run.errors
         self.done = self.at_once = self.most_at_once = 0
         self.fails = fails
         self.over_after = over_after
@@ -45,8 +40,8 @@ class Acts:
 
     async def in_groups(self, total: int, first: int = 1) -> Tries:
         """Act in groups."""
-        return await self.requests.in_groups(
-            total, self.act, first=first, is_over=lambda: self.done >= self.over_after
+        return await in_groups(
+            self.run, total, self.act, first=first, is_over=lambda: self.done >= self.over_after
         )
 
 
@@ -108,7 +103,7 @@ async def test_each_member_is_acted_on_first_one_then_eight_at_a_time(count: int
     """An error stops no other."""
     acts = Acts(fails={1, 5})
     members: list[Any] = list(range(count))
-    await acts.requests.for_each(members, acts.act)
+    await for_each(acts.run, members, acts.act)
     assert acts.done == count
     assert acts.most_at_once == min(max(count - 1, min(count, 1)), 8)
     assert len(acts.errors) == 1 + (count >= 1) + (count >= 5)
@@ -163,10 +158,10 @@ def test_refused_creates_are_no_errors_of_the_reconcile(
         errors=[*known, *new],
         entry=SimpleNamespace(key=None),
         requeue=requeue,
-        context=SimpleNamespace(clock=FakeClock(), refusals=deferred),
+        now=0.0,
+        context=SimpleNamespace(refusals=deferred),
     )
-    requests: Any = None
-    Refill(run, requests)._take_refusals(len(known), made=made)
+    take_refusals(run, len(known), made=made)
     assert run.errors == left
     assert (state.refusal, deferred.let) == (refusal, let)
     assert requeue.result.requeue_after_s == (1.0 if refusal == "no" else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,6 +26,7 @@ from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from tests.support.clock import FakeClock
 
 NOW_S = 1_000_000.0
 GRACE_S = 300.0
@@ -61,19 +63,22 @@ def counted(
     """Return the census of these members, ``late_s`` after now."""
     caches = build_caches()
     now_s = NOW_S + late_s
+    clock = FakeClock(datetime.fromtimestamp(now_s + ahead_s, UTC))
+    context = SimpleNamespace(
+        caches=caches, clock=clock, server_time=SimpleNamespace(now_s=lambda: now_s)
+    )
+    run: Any = SimpleNamespace(
+        context=context,
+        sandboxes=caches.sandboxes,
+        view=POOL,
+        grace_s=grace_s,
+        state=SimpleNamespace(kept_at={}),
+    )
     with (
         patch.object(caches.sandboxes, "owned_by", lambda *_: list(members)),
         patch.object(caches.pods, "owned_by", lambda *_: list(pods)),
     ):
-        return Census(
-            POOL,
-            caches.sandboxes,
-            caches.pods,
-            now_s=now_s,
-            ahead_s=ahead_s,
-            readiness_grace_s=grace_s,
-            kept_at={},
-        ).take()
+        return Census(run).take()
 
 
 # --- readiness -----------------------------------------------------------------------------------
