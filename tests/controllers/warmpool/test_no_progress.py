@@ -107,7 +107,10 @@ def _named(name: str) -> Json:
 async def test_a_template_edit_replaces_refused_members_at_once(
     broken: Json, mended: Json, strategy: str
 ) -> None:
-    """Nobody would take what cannot run, so here even metadata of the template counts."""
+    """Nobody would take what cannot run, so here even metadata of the template counts.
+
+    One member is fetched to compare it, for all that were made alike.
+    """
     async with open_pools() as world:
         await world.create(broken)
         await world.create(pool(replicas=2, strategy=strategy))
@@ -116,8 +119,11 @@ async def test_a_template_edit_replaces_refused_members_at_once(
         assert reasons(world) == [NOT_PROGRESSING]
         said = "2/2 sandboxes are refused until the template is edited: "
         assert said in pool_events(world)[0][2]
+        old = names_of(members(world))
+        world.forget_requests()
         await change_template(world, mended)
         await rest(world)
+        assert sum(one.name in old for one in world.requests("get", "sandboxes")) == 1
         assert len(members(world)) == 2
         assert not ids(members(world)) & before
         await run_all(world)

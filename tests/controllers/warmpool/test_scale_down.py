@@ -91,6 +91,19 @@ async def test_one_reconcile_deletes_no_more_than_a_batch() -> None:
         assert len(world.requests("delete", "sandboxes")) == 50
 
 
+async def test_a_member_is_deleted_once_however_late_the_watch_is() -> None:
+    """The next batch takes others: what was deleted is known to go."""
+    async with open_pools(sandbox_warm_pool_max_batch_size=2) as world:
+        await fill(world, pool(replicas=6))
+        names = names_of(members(world))
+        held = [world.plane.hold_events(kind) for kind in ("sandboxes", "pods")]
+        await change_pool(world, {"replicas": 0})
+        await rest(world)
+        assert sorted(one.name for one in world.requests("delete", "sandboxes")) == sorted(names)
+        for one in held:
+            one.release()
+
+
 @pytest.mark.pool_case(42)
 async def test_a_victim_that_is_gone_already_is_no_error() -> None:
     """Pool case 42: 404 is what was wanted; nobody else goes in its place."""
