@@ -8,9 +8,6 @@ policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import msgspec
 
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone, Wakes
@@ -98,95 +95,81 @@ class TemplateController(Controller[TemplateEntry]):
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
             return Result()
-        return await TemplateReconcile(self._context, entry).run()
-
-
-class TemplateReconcile:
-    """One reconcile of one template; nothing is remembered of it but what was undone."""
-
-    def __init__(self, context: TemplateContext, entry: TemplateEntry) -> None:
-        assert entry.view is not None
-        self._context = context
-        self._entry = entry
-        self._view = entry.view
-        self._writer = context.writer
-        self._policies = context.caches.policies
-        self._undone = context.undone
-
-    async def run(self) -> Result:
-        """Label the template and bring its NetworkPolicy to the rules it asks for."""
-        with self._reporting():
-            if await self._label():
-                await self._policy()
+        await _bring(self._context, entry)
         return Result()
 
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """Report by an Event that the server refuses what the policy needs; the error is raised."""
-        try:
-            yield
-        except (ControlPlaneError, ReconcileError) as error:
-            if error.is_refusal:
-                name = policy_name(self._entry.key.name)
-                self._report(f'NetworkPolicy "{name}" is refused: {message_of(error)}')
-            raise
 
-    def _report(self, why: str) -> None:
-        self._context.events.emit(
-            self._entry, "Warning", "NetworkPolicyNotApplied", "Reconciling", why
-        )
+async def _bring(context: TemplateContext, entry: TemplateEntry) -> None:
+    """Label a template and bring its policy to the rules it asks for.
 
-    async def _label(self) -> bool:
-        """Label the template with its hash; false when it is gone. At most one PATCH."""
-        entry = self._entry
-        patch = ref_hash_patch(entry.key.name, entry.labels)
-        if patch is None or self._undone.is_in_vain(entry.uid, entry.version):
-            return True
-        with failing_as(f'failed to label sandbox template "{entry.key}" with template ref hash'):
-            try:
-                written = await self._writer.patch(
-                    self._context.caches.templates, entry, patch, generation=entry.generation
-                )
-            except NotFound:
-                return False
-        made = written.entry
-        if ref_hash_patch(made.key.name, made.labels) is not None:
-            self._undone.note(made.uid, made.version)
+    That the server refuses what the policy needs is reported by an Event, and raised.
+    """
+    try:
+        if await _label(context, entry):
+            await _bring_policy(context, entry)
+    except (ControlPlaneError, ReconcileError) as error:
+        if error.is_refusal:
+            name = policy_name(entry.key.name)
+            _report(context, entry, f'NetworkPolicy "{name}" is refused: {message_of(error)}')
+        raise
+
+
+def _report(context: TemplateContext, entry: TemplateEntry, why: str) -> None:
+    context.events.emit(entry, "Warning", "NetworkPolicyNotApplied", "Reconciling", why)
+
+
+async def _label(context: TemplateContext, entry: TemplateEntry) -> bool:
+    """Label the template with its hash; false when it is gone. At most one PATCH."""
+    patch = ref_hash_patch(entry.key.name, entry.labels)
+    if patch is None or context.undone.is_in_vain(entry.uid, entry.version):
         return True
+    with failing_as(f'failed to label sandbox template "{entry.key}" with template ref hash'):
+        try:
+            written = await context.writer.patch(
+                context.caches.templates, entry, patch, generation=entry.generation
+            )
+        except NotFound:
+            return False
+    made = written.entry
+    if ref_hash_patch(made.key.name, made.labels) is not None:
+        context.undone.note(made.uid, made.version)
+    return True
 
-    async def _policy(self) -> None:
-        """Bring the template's policy to its desired state; an unmanaged template has none.
 
-        A policy belongs to the template only if its controller reference says so.
-        """
-        entry = self._entry
-        view = self._view
-        key = key_of(entry.key.namespace, policy_name(entry.key.name))
-        held = self._policies.get(key)
-        if not view.is_managed:
-            if held is None or held.is_deleting:
-                return
-            if is_controlled_by(held.owner, entry.uid):
-                await self._writer.remove(self._policies, held)
-            return
-        if held is not None and is_controlled_by(held.owner, entry.uid) and held.needs_fetch:
-            with failing_as("failed to get NetworkPolicy"):
-                await self._writer.get(self._policies, key)
-            held = self._policies.get(key)
-        if held is None:
-            # If the name is too long for a policy, pools and claims report that.
-            if not policy_name_fault(entry.key.name):
-                body = build_policy(view)
-                await self._writer.create(self._policies, key.namespace, body, name=key.name)
-                self._context.wakes.policy(entry.key)
-        elif not is_controlled_by(held.owner, entry.uid):
-            why = policy_refusal(entry.key.name)
-            self._report(why)
-            raise ReconcileError(why)
-        elif not is_policy_as_desired(view, held.spec_json):
-            state = entry.generation, held.version
-            if not self._undone.is_in_vain(held.uid, state):
-                patch = policy_patch(view, held.uid)
-                made = await self._writer.patch(self._policies, held, patch, as_metadata=False)
-                if not is_policy_as_desired(view, made.entry.spec_json):
-                    self._undone.note(held.uid, (entry.generation, made.entry.version))
+async def _bring_policy(context: TemplateContext, entry: TemplateEntry) -> None:
+    """Bring the template's policy to its desired state; an unmanaged template has none.
+
+    A policy belongs to the template only if its controller reference says so.
+    """
+    view = entry.view
+    assert view is not None
+    policies = context.caches.policies
+    key = key_of(entry.key.namespace, policy_name(entry.key.name))
+    held = policies.get(key)
+    is_ours = held is not None and is_controlled_by(held.owner, entry.uid)
+    if not view.is_managed:
+        if held is not None and is_ours and not held.is_deleting:
+            await context.writer.remove(policies, held)
+        return
+    if held is not None and is_ours and held.needs_fetch:
+        with failing_as("failed to get NetworkPolicy"):
+            await context.writer.get(policies, key)
+        held = policies.get(key)
+    if held is None:
+        # If the name is too long for a policy, pools and claims report that.
+        if not policy_name_fault(entry.key.name):
+            body = build_policy(view)
+            await context.writer.create(policies, key.namespace, body, name=key.name)
+            context.wakes.policy(entry.key)
+    elif not is_controlled_by(held.owner, entry.uid):
+        why = policy_refusal(entry.key.name)
+        _report(context, entry, why)
+        raise ReconcileError(why)
+    elif not (
+        is_policy_as_desired(view, held.spec_json)
+        or context.undone.is_in_vain(held.uid, (entry.generation, held.version))
+    ):
+        patch = policy_patch(view, held.uid)
+        made = await context.writer.patch(policies, held, patch, as_metadata=False)
+        if not is_policy_as_desired(view, made.entry.spec_json):
+            context.undone.note(held.uid, (entry.generation, made.entry.version))

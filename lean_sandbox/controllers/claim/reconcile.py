@@ -49,191 +49,185 @@ async def reconcile(context: ClaimContext, entry: ClaimEntry, state: ClaimState)
             # If there is another claim of the name, its own event leads to a reconcile.
             return Result()
         entry = fetched
-    return await ClaimReconcile(context, entry, state).run()
+    return await _serve(ClaimRun(context, entry, state))
 
 
-class ClaimReconcile:
-    """One reconcile of one claim: which Sandbox it gets, and its status."""
-
-    def __init__(self, context: ClaimContext, entry: ClaimEntry, state: ClaimState) -> None:
-        self._context = context
-        self._run = ClaimRun(context, entry, state)
-
-    async def run(self) -> Result:
-        """Serve the claim, or end it."""
-        run = self._run
-        try:
-            if is_due(run, run.old):
-                return await expire(run)
-            await self._attempt(self._bind())
-            return await self._conclude()
-        except NotYetError as wait:
-            requeue = Requeue()
-            requeue.within(wait.after_s)
-            requeue.within(left_s(run, run.old))
-            return requeue.result
-        except Conflict:
-            # The next try has to know the state that this one did not.
-            await run.writer.get(self._context.caches.claims, run.entry.key)
-            raise
-        finally:
-            judge(run)
-            announce(run)
-
-    # -- serving ---------------------------------------------------------------------------------
-
-    async def _attempt(self, step: Awaitable[None]) -> None:
-        """Run one step of serving the claim; its error becomes the condition of the claim."""
-        try:
-            await step
-        except ClaimError as error:
-            self._run.error = error
-        except ControlPlaneError as error:
-            if error.namespace_terminating:
-                raise
-            self._run.error = ClaimError(ClaimFault.OTHER, message_of(error))
-            self._run.error.__cause__ = error
-
-    async def _bind(self) -> None:
-        """Find the claim's Sandbox, or bind the claim to the first of these that exists.
-
-        1. Its own, by the table of :mod:`.owned`.
-        2. None if its work has ended, which is not done again.
-        3. The one that its annotation names, which another process began to hand over.
-        4. The one of its own name, if that was restored without its owner.
-        5. A member of its pool, unless no member can serve the claim, or one just could not.
-        6. A new one.
-        """
-        run = self._run
-        view = run.view
-        if run.entry.fault:
-            raise ClaimError(ClaimFault.OTHER, run.entry.fault)
-        domains = self._context.settings.allowed_label_domains
-        validate_additional_metadata(view.additional, domains, refusal=view.refusal)
-        run.sandbox = await find_own(run)
-        if run.sandbox is None and is_true(run.old.conditions, names.FINISHED):
-            run.is_over = True
-            return
-        if run.sandbox is None:
-            run.sandbox = await find_named(run)
-        # Perhaps it has lost its Sandbox because it is being deleted itself.
-        was_bound = bool(run.old.bound.name)
-        if run.sandbox is None and not (view.needs_cold_start or run.state.needs_new):
-            if was_bound and self._context.warm.to_take(run.pool):
-                await fetch_claim(run)
-            run.sandbox = await take_member(run)
-        if run.sandbox is not None:
-            # A member just taken needs no request, unless its pool has another template by now.
-            run.sandbox = await sync_metadata(run, run.sandbox)
-            return
-        template = await template_to_start(run)
-        # Variables and volume claims are not in the cache.
-        is_read = was_bound or view.needs_cold_start
-        spec = (await fetch_claim(run)).spec if is_read else SandboxClaimSpec()
-        run.sandbox = await make_sandbox(run, spec, template)
-
-    # -- reporting -------------------------------------------------------------------------------
-
-    async def _conclude(self) -> Result:
-        run = self._run
-        if self._is_status_unknown():
-            raise NotYetError
-        new = run.next_status()
-        if run.sandbox is not None and self._is_to_become_ready(new):
-            await self._attempt(make_usable(run, run.sandbox))
-            if run.taken is not None and self._is_refused():
-                await start_anew(run, run.taken)
-            new = run.next_status()
-        else:
-            run.state.unusable_s = 0.0
-        if run.sandbox is not None:
-            run.state.needs_new = False
-            run.state.ended = ""
-        error = run.error
-        if error is None and is_due(run, new):
-            return await mark_expired(run, new)
-        await self._publish(new)
-        collisions = run.state.count_collisions(error)
-        if error is not None and error.fault.retry is Retry.BACKOFF:
-            raise ReconcileError(str(error), error.__cause__)
+async def _serve(run: ClaimRun) -> Result:
+    """Serve the claim, or end it."""
+    try:
+        if is_due(run, run.old):
+            return await expire(run)
+        await _attempt(run, _bind(run))
+        return await _conclude(run)
+    except NotYetError as wait:
         requeue = Requeue()
-        requeue.within(requeue_after_s(error, collisions))
-        requeue.within(left_s(run, new))
+        requeue.within(wait.after_s)
+        requeue.within(left_s(run, run.old))
         return requeue.result
+    except Conflict:
+        # The next try has to know the state that this one did not.
+        await run.writer.get(run.context.caches.claims, run.entry.key)
+        raise
+    finally:
+        judge(run)
+        announce(run)
 
-    async def _publish(self, new: SandboxClaimStatus) -> None:
-        """Write the status, then the annotations, and drop what it does not name."""
-        run = self._run
-        is_first = run.old == EMPTY_CLAIM_STATUS
-        if is_first:
-            # Before the status, so that the annotations are sent in parallel.
-            self._annotate(new)
-        written = await write_status(run, new)
-        if written and not is_first:
-            # Not in parallel: they change the version that may guard this status.
-            self._annotate(new)
-        if run.sandbox is not None and run.error is None:
-            await drop_unnamed(run, run.sandbox)
-        if written:
-            self._log_outcome(new)
 
-    def _log_outcome(self, new: SandboxClaimStatus) -> None:
-        """Log, after the status was written, that the claim is ready or why it is not served."""
-        run = self._run
-        context = self._context
-        was_ready = is_true(run.old.conditions, names.READY)
-        is_ready_now = is_true(new.conditions, names.READY) and not was_ready
-        first_seen = run.state.first_seen
-        if run.sandbox is not None and is_ready_now and first_seen is not None:
-            run.state.first_seen = None
-            now = context.server_time.now()
-            took_ms = context.metrics.first_ready(run.entry, run.sandbox, first_seen, now)
-            name = run.sandbox.key.name
-            launch = launch_of(run.sandbox)
-            context.events.log(
-                run.entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
-            )
-        ready = find(new.conditions, names.READY)
-        if run.error is None or ready is None:
-            return
-        said = find(run.old.conditions, names.READY)
-        if said is None or (said.reason, said.message) != (ready.reason, ready.message):
-            context.events.log(
-                run.entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
-            )
+# --- serving -------------------------------------------------------------------------------------
 
-    def _is_refused(self) -> bool:
-        """Return whether the server refuses what serves the claim, such as a patch of its Pod."""
-        error = self._run.error
-        return error is not None and isinstance(error.__cause__, (Forbidden, Invalid))
 
-    def _is_status_unknown(self) -> bool:
-        """Return whether somebody else wrote the bound Sandbox's status, and it is not read yet.
+async def _attempt(run: ClaimRun, step: Awaitable[None]) -> None:
+    """Run one step of serving the claim; its error becomes the condition of the claim."""
+    try:
+        await step
+    except ClaimError as error:
+        run.error = error
+    except ControlPlaneError as error:
+        if error.namespace_terminating:
+            raise
+        run.error = ClaimError(ClaimFault.OTHER, message_of(error))
+        run.error.__cause__ = error
 
-        The fetch that follows wakes the claim; until then the claim's status stays as it is.
-        """
-        sandbox = self._run.sandbox
-        return (
-            sandbox is not None
-            and sandbox.key.name == self._run.old.bound.name
-            and sandbox.status is None
+
+async def _bind(run: ClaimRun) -> None:
+    """Find the claim's Sandbox, or bind the claim to the first of these that exists.
+
+    1. Its own, by the table of :mod:`.owned`.
+    2. None if its work has ended, which is not done again.
+    3. The one that its annotation names, which another process began to hand over.
+    4. The one of its own name, if that was restored without its owner.
+    5. A member of its pool, unless no member can serve the claim, or one just could not.
+    6. A new one.
+    """
+    view = run.view
+    if run.entry.fault:
+        raise ClaimError(ClaimFault.OTHER, run.entry.fault)
+    domains = run.context.settings.allowed_label_domains
+    validate_additional_metadata(view.additional, domains, refusal=view.refusal)
+    run.sandbox = await find_own(run)
+    if run.sandbox is None and is_true(run.old.conditions, names.FINISHED):
+        run.is_over = True
+        return
+    if run.sandbox is None:
+        run.sandbox = await find_named(run)
+    # Perhaps it has lost its Sandbox because it is being deleted itself.
+    was_bound = bool(run.old.bound.name)
+    if run.sandbox is None and not (view.needs_cold_start or run.state.needs_new):
+        if was_bound and run.context.warm.to_take(run.pool):
+            await fetch_claim(run)
+        run.sandbox = await take_member(run)
+    if run.sandbox is not None:
+        # A member just taken needs no request, unless its pool has another template by now.
+        run.sandbox = await sync_metadata(run, run.sandbox)
+        return
+    template = await template_to_start(run)
+    # Variables and volume claims are not in the cache.
+    is_read = was_bound or view.needs_cold_start
+    spec = (await fetch_claim(run)).spec if is_read else SandboxClaimSpec()
+    run.sandbox = await make_sandbox(run, spec, template)
+
+
+# --- reporting -----------------------------------------------------------------------------------
+
+
+async def _conclude(run: ClaimRun) -> Result:
+    if _is_status_unknown(run):
+        raise NotYetError
+    new = run.next_status()
+    if run.sandbox is not None and _is_to_become_ready(run, new):
+        await _attempt(run, make_usable(run, run.sandbox))
+        if run.taken is not None and _is_refused(run):
+            await start_anew(run, run.taken)
+        new = run.next_status()
+    else:
+        run.state.unusable_s = 0.0
+    if run.sandbox is not None:
+        run.state.needs_new = False
+        run.state.ended = ""
+    error = run.error
+    if error is None and is_due(run, new):
+        return await mark_expired(run, new)
+    await _publish(run, new)
+    collisions = run.state.count_collisions(error)
+    if error is not None and error.fault.retry is Retry.BACKOFF:
+        raise ReconcileError(str(error), error.__cause__)
+    requeue = Requeue()
+    requeue.within(requeue_after_s(error, collisions))
+    requeue.within(left_s(run, new))
+    return requeue.result
+
+
+async def _publish(run: ClaimRun, new: SandboxClaimStatus) -> None:
+    """Write the status, then the annotations, and drop what it does not name."""
+    is_first = run.old == EMPTY_CLAIM_STATUS
+    if is_first:
+        # Before the status, so that the annotations are sent in parallel.
+        _annotate(run, new)
+    written = await write_status(run, new)
+    if written and not is_first:
+        # Not in parallel: they change the version that may guard this status.
+        _annotate(run, new)
+    if run.sandbox is not None and run.error is None:
+        await drop_unnamed(run, run.sandbox)
+    if written:
+        _log_outcome(run, new)
+
+
+def _log_outcome(run: ClaimRun, new: SandboxClaimStatus) -> None:
+    """Log, after the status was written, that the claim is ready or why it is not served."""
+    context = run.context
+    was_ready = is_true(run.old.conditions, names.READY)
+    is_ready_now = is_true(new.conditions, names.READY) and not was_ready
+    first_seen = run.state.first_seen
+    if run.sandbox is not None and is_ready_now and first_seen is not None:
+        run.state.first_seen = None
+        now = context.server_time.now()
+        took_ms = context.metrics.first_ready(run.entry, run.sandbox, first_seen, now)
+        name = run.sandbox.key.name
+        launch = launch_of(run.sandbox)
+        context.events.log(
+            run.entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
+        )
+    ready = find(new.conditions, names.READY)
+    if run.error is None or ready is None:
+        return
+    said = find(run.old.conditions, names.READY)
+    if said is None or (said.reason, said.message) != (ready.reason, ready.message):
+        context.events.log(
+            run.entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
         )
 
-    def _is_to_become_ready(self, new: SandboxClaimStatus) -> bool:
-        """Return whether ``new`` tells a client for the first time that it can use the Sandbox."""
-        old = self._run.old
-        was_ready = is_true(old.conditions, names.READY)
-        is_another = new.bound.name != old.bound.name
-        return is_true(new.conditions, names.READY) and (is_another or not was_ready)
 
-    def _annotate(self, new: SandboxClaimStatus) -> None:
-        run = self._run
-        # The latest entry: this reconcile may have removed a reference to another's Sandbox.
-        self._context.annotator.annotate(
-            self._context.caches.claims.latest(run.entry) or run.entry,
-            run.state,
-            run.sandbox,
-            was_ready=is_true(run.old.conditions, names.READY),
-            is_ready=is_true(new.conditions, names.READY),
-            is_refused=run.error is not None,
-        )
+def _is_refused(run: ClaimRun) -> bool:
+    """Return whether the server refuses what serves the claim, such as a patch of its Pod."""
+    error = run.error
+    return error is not None and isinstance(error.__cause__, (Forbidden, Invalid))
+
+
+def _is_status_unknown(run: ClaimRun) -> bool:
+    """Return whether somebody else wrote the bound Sandbox's status, and it is not read yet.
+
+    The fetch that follows wakes the claim; until then the claim's status stays as it is.
+    """
+    sandbox = run.sandbox
+    return sandbox is not None and sandbox.key.name == run.old.bound.name and sandbox.status is None
+
+
+def _is_to_become_ready(run: ClaimRun, new: SandboxClaimStatus) -> bool:
+    """Return whether ``new`` tells a client for the first time that it can use the Sandbox."""
+    old = run.old
+    was_ready = is_true(old.conditions, names.READY)
+    is_another = new.bound.name != old.bound.name
+    return is_true(new.conditions, names.READY) and (is_another or not was_ready)
+
+
+def _annotate(run: ClaimRun, new: SandboxClaimStatus) -> None:
+    # The latest entry: this reconcile may have removed a reference to another's Sandbox.
+    run.context.annotator.annotate(
+        run.context.caches.claims.latest(run.entry) or run.entry,
+        run.state,
+        run.sandbox,
+        was_ready=is_true(run.old.conditions, names.READY),
+        is_ready=is_true(new.conditions, names.READY),
+        is_refused=run.error is not None,
+    )

@@ -7,9 +7,9 @@ from functools import partial
 
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
-from lean_sandbox.controllers.warmpool.reconcile import PoolReconcile
+from lean_sandbox.controllers.warmpool.reconcile import reconcile
 from lean_sandbox.controllers.warmpool.refusals import Refusals
-from lean_sandbox.controllers.warmpool.run import PoolContext
+from lean_sandbox.controllers.warmpool.run import PoolContext, PoolRun
 from lean_sandbox.controllers.warmpool.state import PoolState
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import MOST_SERIES, Exposition
@@ -75,7 +75,7 @@ class PoolController(Controller[PoolEntry]):
         if entry is None or entry.is_deleting or entry.view is None:
             self._states.pop(item.key, None)
             return Result()
-        return await PoolReconcile(self._context, entry, self._states.begin(entry)).run()
+        return await reconcile(PoolRun(self._context, entry, self._states.begin(entry)))
 
     def _new_state(self, uid: str) -> PoolState:
         settings = self._context.settings
