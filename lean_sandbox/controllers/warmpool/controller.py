@@ -89,9 +89,9 @@ class PoolController(Controller[PoolEntry]):
         """Add the series of this controller, and of the pools that make no progress."""
         super().collect(into)
         stuck = [
-            ((key.namespace, key.name, state.problem), 1.0)
+            ((key.namespace, key.name, state.reported.name), 1.0)
             for key, state in self._states.items()
-            if state.problem
+            if state.reported is not None
         ]
         into.add(families.POOLS_STUCK, stuck[:MOST_SERIES])
 

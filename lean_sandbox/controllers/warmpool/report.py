@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.warmpool.members import PoolMembers, may_be_let_in
 from lean_sandbox.controllers.warmpool.run import PoolRun
+from lean_sandbox.controllers.warmpool.state import PoolProblem
 from lean_sandbox.kube.errors import ControlPlaneError
-from lean_sandbox.kube.resources import SANDBOXTEMPLATES, ObjectReference
+from lean_sandbox.kube.resources import SANDBOXTEMPLATES
 from lean_sandbox.model.claim_status import ClaimFault
 from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.times import format_duration
@@ -31,24 +30,6 @@ _LEAST_FAILURE_S = 600.0
 _FAILURE_GRACES = 2.0
 
 
-class PoolProblem(msgspec.Struct, frozen=True):
-    """Why a pool makes no progress: a word for metrics, and a sentence.
-
-    ``may_pass``: it is reported only once it has lasted for a moment.
-    """
-
-    name: str
-    note: str
-    requeue_s: float | None = None
-    may_pass: bool = False
-    related: ObjectReference | None = None
-
-    @property
-    def reported_as(self) -> str:
-        """What decides whether an Event has reported it: numbers and messages do not count."""
-        return self.note if self.name in ("template", "policy") else self.name
-
-
 def report_progress(run: PoolRun, members: PoolMembers) -> None:
     """Emit an Event when the pool stops or resumes progress, or another reason stops it.
 
@@ -59,18 +40,17 @@ def report_progress(run: PoolRun, members: PoolMembers) -> None:
     problem = _problem(run, members)
     now = run.now
     if problem is None:
-        state.stuck_since = None
-        if state.problem:
+        state.stuck_by = ""
+        if state.reported is not None:
             text = "Warm pool is progressing again"
             emit(run.entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
-        state.problem = ""
-        state.reported = ""
+        state.reported = None
         return
     run.requeue.within(problem.requeue_s)
-    if state.stuck_since is None or state.stuck_by != problem.reported_as:
+    if state.stuck_by != problem.reported_as:
         state.stuck_since = now
         state.stuck_by = problem.reported_as
-    if problem.reported_as != state.reported:
+    if state.reported is None or state.reported.reported_as != problem.reported_as:
         left_s = state.stuck_since + _PATIENCE_S - now
         if problem.may_pass and left_s > 0:
             run.requeue.within(left_s)
@@ -78,8 +58,7 @@ def report_progress(run: PoolRun, members: PoolMembers) -> None:
         note = problem.note
         related = problem.related
         emit(run.entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
-    state.problem = problem.name
-    state.reported = problem.reported_as
+    state.reported = problem
 
 
 def _problem(run: PoolRun, members: PoolMembers) -> PoolProblem | None:

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from lean_sandbox.kube.resources import ObjectReference
 from lean_sandbox.model.warmpool import MemberOutcomes, ReplacementPace, ReplenishHold
 from lean_sandbox.rates import TokenBucket
 from lean_sandbox.runtime.states import State
@@ -16,6 +17,24 @@ class Backoff(msgspec.Struct):
 
     in_vain: int = 0
     next_at: float = -math.inf
+
+
+class PoolProblem(msgspec.Struct, frozen=True):
+    """Why a pool makes no progress: a word for metrics, and a sentence.
+
+    ``may_pass``: it is reported only once it has lasted for a moment.
+    """
+
+    name: str
+    note: str
+    requeue_s: float | None = None
+    may_pass: bool = False
+    related: ObjectReference | None = None
+
+    @property
+    def reported_as(self) -> str:
+        """What decides whether an Event has reported it: numbers and messages do not count."""
+        return self.note if self.name in ("template", "policy") else self.name
 
 
 class PoolState(State):
@@ -35,11 +54,10 @@ class PoolState(State):
     full_at: int = 0
     # How many members are created at once when its refill goes on.
     next_size: int = 1
-    # Since when something keeps the pool from progressing, and what an Event has reported of it.
-    stuck_since: float | None = None
+    # What keeps the pool from progressing, since when, and which problem an Event has reported.
     stuck_by: str = ""
-    problem: str = ""
-    reported: str = ""
+    stuck_since: float = -math.inf
+    reported: PoolProblem | None = None
     # Why the last member could not be created, and when the next is.
     refusal: str = ""
     creates: Backoff = msgspec.field(default_factory=Backoff)
