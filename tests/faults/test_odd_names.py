@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders import claim, pool
 from tests.support.extensions import bound_name, get_claim, open_claims, ready_of
-from tests.support.names import ANNOTATION, POD_NAME
+from tests.support.names import ANNOTATION, POD_NAME, SANDBOXES
 from tests.support.world import CONTROLLER, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -44,17 +44,23 @@ def assert_plain(world: World) -> None:
 
 @pytest.mark.parametrize("odd", ODD, ids=ids)
 async def test_a_pod_of_an_impossible_name_is_a_pod_that_does_not_exist(odd: str) -> None:
-    """The Sandbox gets a Pod of its own name and loses the annotation; one launch, no more."""
+    """The Sandbox gets a Pod of its own name and loses the annotation; one launch, no more.
+
+    One that comes later goes as well: clients would look for their Pod by it.
+    """
+    named = {"annotations": {POD_NAME: odd}}
     async with open_world() as world:
         world.forget_requests()
-        await world.ready_sandbox(sandbox(metadata={"annotations": {POD_NAME: odd}}))
+        await world.ready_sandbox(sandbox(metadata=named))
         assert condition(world.get(), "Ready")["status"] == "True"
         assert POD_NAME not in world.get()["metadata"].get("annotations", {})
         assert world.writes()["create pods"] == 1
         assert_plain(world)
         world.forget_requests()
+        await world.patch(SANDBOXES, "sb-1", {"metadata": named})
         await world.advance(600.0)
-        assert not world.asked()
+        assert POD_NAME not in world.get()["metadata"].get("annotations", {})
+        assert world.asked() == {"patch sandboxes": 1}
 
 
 @pytest.mark.parametrize("odd", ODD, ids=ids)

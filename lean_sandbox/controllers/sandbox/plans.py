@@ -109,7 +109,7 @@ def plan_pod(
     assert entry.view is not None
     is_suspended = entry.view.is_suspended
     expected = entry.pod_key
-    has_annotation = names.POD_NAME_ANNOTATION in (entry.annotations or {})
+    has_annotation = entry.pod_name is not None
     # Another owned Pod does not settle it: a Pod of the expected name would make two.
     has_another = expected == entry.key and any(pod.key != expected for pod in owned)
     if named is None and not is_absent and (is_doubtful or has_another):
@@ -123,7 +123,7 @@ def plan_pod(
         (pod,) = pods.values()
         step = Delete(pod) if is_suspended and not pod.is_terminating else Keep(pod)
         # Ownership wins over the annotation; its target is neither adopted nor touched.
-        return step, has_annotation and pod.key != expected
+        return step, has_annotation and (entry.pod_name or entry.key.name) != pod.key.name
     if named is None:
         # Running under its own name needs no fetch: the create itself shows what is there.
         if not is_absent and (is_suspended or expected != entry.key):
