@@ -168,7 +168,11 @@ class SandboxController(Controller[SandboxEntry]):
         self.wake(key, after_s=_REPORT_AFTER_S, reason="owner")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
-        """Reconcile a Sandbox that changed."""
+        """Reconcile a Sandbox that changed; one that took the name of another begins anew."""
+        if delta.old is not None and (delta.new is None or delta.new.uid != delta.old.uid):
+            # No reconcile may come between the end of the one and the beginning of the other.
+            self._forget(delta.key)
+            self.queue.forget(delta.key)
         if delta.new is None:
             self.wake(delta.key, reason="sandbox gone")
         elif delta.initial:
@@ -211,7 +215,8 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_pvc(self, delta: Delta[PvcEntry]) -> None:
         """Reconcile the Sandboxes concerned by a volume claim that is gone or has no controller."""
-        if delta.new is not None and (delta.initial or delta.new.owner is not None):
+        is_owned = delta.new is not None and delta.new.owner is not None
+        if delta.initial or (is_owned and Change.OWNERS not in delta.change):
             return
         # The name of the claim template, any prefix, stands before that of the Sandbox.
         namespace, name = delta.key

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.config.options import Settings
 from tests.support.names import SANDBOXES
 from tests.support.suspension import SUSPENDED, suspend
 from tests.support.world import NS, condition, open_world, sandbox
@@ -61,6 +62,17 @@ async def test_a_sandbox_deleted_when_its_turn_comes_is_no_error(metadata: Json)
         assert (world.find("sandboxes") is not None) is bool(metadata)
         assert world.asked(events=True) == {"get sandboxes": 1}
         assert all(report.error is None for report in world.reports)
+
+
+async def test_a_sandbox_made_anew_under_its_name_has_its_first_status_in_time() -> None:
+    """The pauses between the statuses of its predecessor, which was slow to start, are over."""
+    async with open_world(Settings(sandbox_status_window=1.0)) as world:
+        await world.create(sandbox())
+        await world.advance(5.0)
+        world.plane.store.delete(SANDBOXES, NS, "sb-1")
+        await world.create(sandbox())
+        await world.advance(1.1)
+        assert condition(world.get(), "Ready")["reason"] == "DependenciesNotReady"
 
 
 @pytest.mark.case(152)

@@ -150,6 +150,19 @@ async def test_once_the_claim_of_another_owner_is_gone_the_pod_is_made() -> None
 
 
 @pytest.mark.case(102)
+async def test_a_claim_that_is_given_to_the_sandbox_has_its_pod_made_at_once() -> None:
+    """Case 102: by who owned it, or by an administrator; no backoff is waited for."""
+    async with open_world() as world:
+        world.plane.store.create(volume_claim(owners=(world.foreign_owner(),)))
+        made = await world.create(with_claims(volume()))
+        await world.advance(60.0)
+        assert world.find("pods") is None
+        given = {"metadata": {"ownerReferences": [controlled_by(made)]}}
+        await world.patch("persistentvolumeclaims", "data-sb-1", given)
+        assert world.find("pods") is not None
+
+
+@pytest.mark.case(102)
 async def test_a_pod_that_runs_is_kept_when_a_claim_is_no_longer_the_sandboxs() -> None:
     """Case 102: it is reported as before; after a suspension no other is made."""
     async with open_world() as world:
