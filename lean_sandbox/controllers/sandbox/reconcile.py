@@ -133,9 +133,9 @@ class SandboxReconcile:
                 return await self._expire()
             self._context.metrics.looked(self._run.entry, self._run.old)
             await self._children.sync()
+            return await self._conclude()
         except OvertakenError:
             return Result(requeue_after_s=0.0)
-        return await self._conclude()
 
     def _is_of_pool(self) -> bool:
         # The pool does not try a member again whose spec somebody has edited.
@@ -187,7 +187,9 @@ class SandboxReconcile:
             selector = sandbox_status.selector_of(self._run.key.name)
             status = msgspec.structs.replace(status, selector=selector)
         now = self._context.server_time.now()
-        await self._write_status(sandbox_status.expired_mark(status, entry.generation, now))
+        marked = sandbox_status.expired_mark(status, entry.generation, now)
+        # Its user may have postponed the end, which the watch is yet to show.
+        await self._write_status(marked, is_guarded=True)
         return Result(requeue_after_s=AT_ONCE_S)
 
     async def _conclude(self) -> Result:
@@ -244,14 +246,14 @@ class SandboxReconcile:
             # Only what was published lengthens the next wait.
             throttle.published(key, clock.monotonic(), facts=facts)
 
-    async def _write_status(self, new: SandboxStatus) -> None:
-        entry = self._run.entry
+    async def _write_status(self, new: SandboxStatus, *, is_guarded: bool = False) -> None:
+        entry = self._run.check_unchanged() if is_guarded else self._run.entry
         old = self._run.old
         patch = sandbox_status.status_patch(old, new)
         if patch is None:
             return
         try:
-            await self._requests.patch_status(entry, {"status": patch}, new)
+            await self._requests.patch_status(entry, {"status": patch}, new, is_guarded=is_guarded)
         except ControlPlaneError as error:
             if not error.is_schema_refusal:
                 raise
@@ -259,6 +261,7 @@ class SandboxReconcile:
             log.warning("status_refused", key=str(entry.key), reason=message_of(error))
             self._run.state.refused = entry.generation
             return
+        self._run.state.refused = None
         self._report(new)
         self._context.metrics.status_written(entry, old, new)
         if (fresh := self._context.caches.sandboxes.latest(entry)) is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -118,14 +119,25 @@ class SandboxRequests(ObjectWriter):
         return left
 
     async def patch_status(
-        self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
+        self,
+        entry: SandboxEntry,
+        patch: dict[str, Any],
+        status: SandboxStatus,
+        *,
+        is_guarded: bool = False,
     ) -> None:
         """Apply a merge patch to the status; a Sandbox that is gone is not an error.
 
         Raises ReconcileError if another Sandbox has the name now; the watch will deliver that one.
+        If it is guarded by the known version, raises Conflict as :meth:`delete_sandbox` does.
         """
+        sandboxes = self._caches.sandboxes
         with suppress(NotFound):
-            written = await self.patch(self._caches.sandboxes, entry, patch, status=status)
+            async with self._fetching_after_conflict(entry.key):
+                if is_guarded:
+                    version = await self.guard(sandboxes, entry)
+                    patch = {**patch, "metadata": {"resourceVersion": version}}
+                written = await self.patch(sandboxes, entry, patch, status=status)
             if written.item.metadata.uid != entry.uid:
                 raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
 
@@ -134,13 +146,18 @@ class SandboxRequests(ObjectWriter):
 
         Raises Conflict when it was written to meanwhile, perhaps to keep it; it is fetched then.
         """
-        try:
+        async with self._fetching_after_conflict(entry.key):
             await self.delete(self._caches.sandboxes, entry, is_guarded=True)
-        except Conflict:
-            await self.get(self._caches.sandboxes, entry.key)
-            raise
         # The ends of its children may be seen before its own; they must not wake it again.
         self._caches.sandboxes.mark(entry, is_deleting=True)
+
+    @asynccontextmanager
+    async def _fetching_after_conflict(self, key: Key) -> AsyncIterator[None]:
+        try:
+            yield
+        except Conflict:
+            await self.get(self._caches.sandboxes, key)
+            raise
 
     async def get_pod(self, key: Key) -> PodEntry | None:
         """Fetch a Pod; ``None`` when there is none, which is remembered."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.support.expiry import dying
+from tests.support.expiry import dying, reason
 from tests.support.names import SANDBOXES
 from tests.support.refusals import BY_SCHEMA
 from tests.support.suspension import SUSPEND
@@ -41,6 +41,18 @@ async def test_expiry_of_an_object_whose_status_is_refused_ends_its_pod(
         assert pod is None or pod["metadata"].get("deletionTimestamp")
         assert (world.find("sandboxes") is None) is (policy == "Delete")
         assert len(world.requests("patch", "sandboxes")) < 10
+
+
+async def test_a_sandbox_whose_status_was_refused_once_is_told_of_its_end() -> None:
+    """The server takes its statuses again, though the spec is the same: all is as if never."""
+    async with open_world() as world:
+        world.plane.fail_next("patch", "sandboxes/status", 422, body=BY_SCHEMA)
+        await world.create(dying(60.0))
+        await world.advance(2.0)
+        await world.run_pod()
+        assert reason(world) == "DependenciesReady"
+        await world.advance(60.0)
+        assert reason(world) == "SandboxExpired"
 
 
 async def test_a_look_that_an_edit_overtakes_is_taken_again() -> None:
