@@ -169,9 +169,13 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed; one that took the name of another begins anew."""
-        if delta.old is not None and (delta.new is None or delta.new.uid != delta.old.uid):
+        old = delta.old
+        has_ended = old is not None and (delta.new is None or delta.new.uid != old.uid)
+        if has_ended:
             # No reconcile may come between the end of the one and the beginning of the other.
             self._forget(delta.key)
+        if has_ended or delta.change & Change.GENERATION:
+            # What has failed so far says nothing of another spec.
             self.queue.forget(delta.key)
         if delta.new is None:
             self.wake(delta.key, reason="sandbox gone")
@@ -214,7 +218,7 @@ class SandboxController(Controller[SandboxEntry]):
             self._enqueue(_concerned(delta, if_unowned=True), "service changed")
 
     def on_pvc(self, delta: Delta[PvcEntry]) -> None:
-        """Reconcile the Sandboxes concerned by a volume claim that is gone or has no controller."""
+        """Reconcile the Sandboxes that a volume claim may stand in the way of no longer."""
         is_owned = delta.new is not None and delta.new.owner is not None
         if delta.initial or (is_owned and Change.OWNERS not in delta.change):
             return
