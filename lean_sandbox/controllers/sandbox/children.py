@@ -29,8 +29,9 @@ class Children:
         Raises OvertakenError, and the refusal of a create in a namespace that is being deleted.
         """
         run = self._run
-        run.has_claims = await run.guarded(traced("reconcilePVCs", self._claims.sync()))
-        run.seen.has_pod_failed = not await run.guarded(traced("reconcilePod", self._pod.sync()))
+        has_claims = await run.guarded(traced("reconcilePVCs", self._claims.sync()))
+        pod = traced("reconcilePod", self._pod.sync(may_create=has_claims))
+        run.seen.has_pod_failed = not await run.guarded(pod)
         if not run.seen.many_pods:
             is_known = await run.guarded(self._service.sync())
             run.seen.is_service_unknown = not is_known

@@ -189,7 +189,7 @@ class SandboxController(Controller[SandboxEntry]):
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
         key = delta.key
-        keys = _concerned(delta, if_unowned=True)
+        keys = _concerned(delta)
         hidden = self.hidden
         # Only for names that a Sandbox expects: nothing would ever forget the others.
         expecting = (one for one in map(self.cache.get, keys) if one and one.pod_key == key)
@@ -215,7 +215,7 @@ class SandboxController(Controller[SandboxEntry]):
     def on_service(self, delta: Delta[ServiceEntry]) -> None:
         """Reconcile the owners of a Service that changed, or the Sandbox that may adopt it."""
         if not delta.initial:
-            self._enqueue(_concerned(delta, if_unowned=True), "service changed")
+            self._enqueue(_concerned(delta), "service changed")
 
     def on_pvc(self, delta: Delta[PvcEntry]) -> None:
         """Reconcile the Sandboxes that a volume claim may stand in the way of no longer."""
@@ -255,12 +255,12 @@ def _is_member(entry: SandboxEntry) -> bool:
     return entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
 
 
-def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
+def _concerned(delta: Delta[Any]) -> list[Key]:
     """Return the Sandboxes that controlled an object before a change, or control it now.
 
     The uid is not compared: the end of a predecessor's Pod must wake the Sandbox that took its
-    name. The Sandbox of the object's own name is included if the object is gone or, with
-    ``if_unowned``, has no controller: the name may be free now, or taken.
+    name. The Sandbox of the object's own name is included if the object is gone or has no
+    controller: the name may be free now, or taken.
     """
     found: dict[Key, None] = {}
     for entry in (delta.old, delta.new):
@@ -268,7 +268,7 @@ def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
             continue
         if (sandbox := entry.owner_key(names.SANDBOX_KIND)) is not None:
             found[sandbox] = None
-        if delta.new is None or (if_unowned and entry.owner is None):
+        if delta.new is None or entry.owner is None:
             found[delta.key] = None
     return list(found)
 

@@ -111,7 +111,7 @@ def plan_pod(
     expected = entry.pod_key
     has_annotation = entry.pod_name is not None
     # Another owned Pod does not settle it: a Pod of the expected name would make two.
-    has_another = expected == entry.key and any(pod.key != expected for pod in owned)
+    has_another = any(pod.key != expected for pod in owned)
     if named is None and not is_absent and (is_doubtful or has_another):
         return Fetch(), False
     pods = {pod.key: pod for pod in owned}

@@ -31,16 +31,19 @@ class PodOfSandbox:
         # The Pod that the status is to report.
         self._pod: PodEntry | None = None
 
-    async def sync(self) -> None:
-        """Bring the Pod to the desired state; raises ReconcileError if it cannot."""
+    async def sync(self, *, may_create: bool) -> None:
+        """Bring the Pod to the desired state; raises ReconcileError if it cannot.
+
+        ``may_create``: each volume claim is known to be the Sandbox's own. Claims are mounted by
+        name: a Pod could write to the disk of somebody else.
+        """
         step, clears = self._plan_pod(None, was_fetched=False)
         if isinstance(step, plans.Fetch):
             with failing_as(FailedStep.POD_GET):
                 fetched = await self._requests.get_pod(self._run.entry.pod_key)
             step, clears = self._plan_pod(fetched, was_fetched=True)
         if isinstance(step, plans.Create):
-            # Claims are mounted by name: a Pod could write to the disk of somebody else.
-            if not self._run.has_claims or await self._create_pod(clears_annotation=clears):
+            if not may_create or await self._create_pod(clears_annotation=clears):
                 return
             step, clears = self._plan_pod(await self._get_existing(), was_fetched=True)
         # A refused patch of the annotation must not keep the Pod alive.

@@ -150,7 +150,7 @@ class SandboxReconcile:
         old = self._run.old
         # A step of its Pod may have been seen since it was marked.
         self._context.throttle.settled(self._run.key)
-        # If the server refuses any status, the Sandbox is torn down without being marked first.
+        # Nothing goes before it is said why, unless the schema lets nothing be said.
         is_mute = self._run.state.refused == entry.generation
         if not is_mute and not has_reason(
             old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED

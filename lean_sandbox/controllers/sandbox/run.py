@@ -86,8 +86,6 @@ class SandboxRun:
         #: The whole object, once it was fetched.
         self.sandbox: Sandbox | None = None
         self.is_start = is_start
-        #: Whether each volume claim is known to be the Sandbox's own.
-        self.has_claims = False
         self.seen = Observation(generation=entry.generation)
         self.failures: list[Exception] = []
         self.requeue = Requeue()

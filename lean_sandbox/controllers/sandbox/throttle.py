@@ -129,7 +129,6 @@ class StatusThrottle:
         # the last turn that was given to one.
         self._launches: Counter[str] = Counter()
         self._unpublished: Counter[str] = Counter()
-        self._all_unpublished = 0
         self._last_turn_at: LRUCache[str, float] = LRUCache(_MOST_NAMESPACES)
 
     def __len__(self) -> int:
@@ -141,7 +140,6 @@ class StatusThrottle:
             step = self._steps[key] = _Step()
             self._launches[key.namespace] += 1
             self._unpublished[key.namespace] += 1
-            self._all_unpublished += 1
         return step
 
     def _first_window_s(self, key: Key) -> float:
@@ -149,7 +147,7 @@ class StatusThrottle:
             return 0.0
         # Each other namespace counts for as many as this one: a burst there delays nothing here.
         fair = self._unpublished[key.namespace] * len(self._unpublished)
-        others = min(fair, self._all_unpublished) - 1
+        others = min(fair, self._unpublished.total()) - 1
         few = 0 if self._is_spare(key) else min(others, _TURNS_AT_ONCE)
         grown_s = _WINDOW_PER_LAUNCH_S * few + _WINDOW_PER_LATER_LAUNCH_S * (others - few)
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
@@ -216,7 +214,6 @@ class StatusThrottle:
         step = self._step_of(key)
         if not step.is_published:
             count_down(self._unpublished, key.namespace)
-            self._all_unpublished -= 1
         step.since = None
         step.turn_at = None
         step.is_published = True
@@ -231,4 +228,3 @@ class StatusThrottle:
             count_down(self._launches, key.namespace)
             if not step.is_published:
                 count_down(self._unpublished, key.namespace)
-                self._all_unpublished -= 1

@@ -106,6 +106,7 @@ async def test_suspending_and_resuming_are_told_once_each() -> None:
         await suspend(world)
         suspended = ("Normal", "SandboxSuspended", "Suspension")
         assert told(world) == [CREATED, READY, suspended]
+        assert event(world, "SandboxSuspended")["note"] == "Sandbox is suspending"
         await world.delete("pods", "sb-1")
         await world.advance(1.0)
         assert told(world) == [CREATED, READY, suspended]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.runtime.workers import ReconcileOutcome
+from tests.support.names import POD_NAME
 from tests.support.suspension import suspend
 from tests.support.volumes import volume
 from tests.support.world import (
@@ -115,6 +116,17 @@ async def test_a_pod_without_the_tracking_label_counts_as_one_of_two() -> None:
         await world.delete("pods", "twin")
         assert world.pod()["metadata"]["labels"] == tracking()
         assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.case(59, 60)
+async def test_a_pod_that_the_annotation_names_counts_as_one_of_two() -> None:
+    """Case 59, 60: also one without the tracking label, which no watch shows."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.create(pod_body("twin", owners=(controlled_by(world.get()),)))
+        named = {"metadata": {"annotations": {POD_NAME: "twin"}}}
+        await world.patch("sandboxes", "sb-1", named)
+        assert condition(world.get(), "Ready")["message"] == TEXT
 
 
 @pytest.mark.case(61)
