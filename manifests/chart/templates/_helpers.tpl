@@ -2,10 +2,6 @@
 {{ default .Release.Namespace .Values.namespace.name }}
 {{- end }}
 
-{{- define "lean-sandbox.service" -}}
-{{ default "agent-sandbox-controller" .Values.service.name }}
-{{- end }}
-
 {{- /* A Deployment cannot get another selector, so one that is there, the reference's, keeps its own. */}}
 {{- define "lean-sandbox.selector" -}}
 {{- $there := lookup "apps/v1" "Deployment" (include "lean-sandbox.namespace" .) "agent-sandbox-controller" -}}
