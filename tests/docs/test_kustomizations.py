@@ -33,6 +33,23 @@ def rendered(folder: Path, home: Path) -> dict[tuple[str, str, str], Json]:
     }
 
 
+@pytest.mark.parametrize(
+    ("component", "gives"),
+    [("companions", "--companions="), ("scrape-annotations", "prometheus.io/scrape")],
+)
+def test_a_component_reaches_the_controllers_of_shards(
+    tmp_path: Path, component: str, gives: str
+) -> None:
+    """They are a StatefulSet; kustomize is silent about a patch that finds nothing."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    parts = {"resources": ["overlays/shards"], "components": [f"components/{component}"]}
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests", symlinks=True)
+    (tmp_path / "manifests/kustomization.yaml").write_text(yaml.safe_dump(parts))
+    found = rendered(tmp_path / "manifests", tmp_path)
+    assert gives in str(found["StatefulSet", "agent-sandbox-system", "agent-sandbox-controller"])
+
+
 def of_page(page: str, folder: str, home: Path) -> dict[tuple[str, str, str], Json]:
     """Return the objects of the kustomization that a page writes into a folder."""
     if shutil.which("kubectl") is None:
