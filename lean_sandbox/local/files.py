@@ -140,6 +140,8 @@ class LocalCluster(msgspec.Struct, frozen=True):
     """Where the output goes of a cluster in the background."""
     metrics: str = ""
     """Where the controller serves them; empty: nowhere."""
+    state: str = ""
+    """The file that keeps it over a restart; empty: none."""
 
 
 def _folder() -> Path:

@@ -22,7 +22,7 @@ import anyio
 from anyio.abc import Process, TaskStatus
 
 from lean_sandbox import signals
-from lean_sandbox.clock import SystemClock
+from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
@@ -49,6 +49,15 @@ _USER_AGENT = f"lean-sandbox-kubelet/{__version__}"
 _CONTROLLER_AGENT = "lean-sandbox/"
 # Flags of every controller here, before those of the user: 3 MiB for `lean-sandbox trace`.
 _FLAGS = ("--trace-entries=10000", "--health-probe-bind-address=0")
+# Runs a command that Linux ends with this process, however that ends: a controller that is left
+# behind would serve the next cluster on this port beside the one of its own.
+_BOUND = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+bind = getattr(ctypes.CDLL(None), "prctl", None)
+bind and bind(PR_SET_PDEATHSIG, signal.SIGTERM)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 _GRACE_S = 25.0
 _AUDIT_ENTRIES = 1000  # Nobody counts requests here; the memory of tests would be in the way.
 
@@ -80,61 +89,88 @@ async def up(
     kubeconfig as it was.
     """
     clock = SystemClock()
-    failure = 0
-    async with AsyncExitStack() as undo, ControlPlane(settings.server, clock=clock) as plane:
+    _check_unused(settings)
+    async with (
+        AsyncExitStack() as undo,
+        AsyncExitStack() as ends,
+        ControlPlane(settings.server, clock=clock) as plane,
+    ):
         plane.audit.keep(_AUDIT_ENTRIES)
-        arrived = _first_request(plane)
-        _check_unused(settings.kubeconfig)
         undo.callback(restorer_of(settings.kubeconfig))
         plane.kubeconfig(settings.kubeconfig)
-        connection = load(str(settings.kubeconfig), NAME)
-        transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)
-        async with aclosing(transport), anyio.create_task_group() as group:
-            client = Client(transport, field_manager="kubelet")
-            kubelet = Kubelet(client, settings.kubelet, clock=clock, chance=random.Random())  # noqa: S311
 
-            async def control(process: Process) -> None:
-                nonlocal failure
-                failure = await process.wait()
-                if failure:
-                    group.cancel_scope.cancel()
-                else:
-                    say("The controller has ended; the cluster runs on without it.")
+        def greet() -> None:
+            cluster = _described(settings, plane.url)
+            # Until the state is saved and the port is free: `local down` waits for that.
+            ends.enter_context(listed(cluster))
+            undo.pop_all()
+            say(_greeting(cluster))
+            task_status.started(plane.url)
 
-            with anyio.open_signal_receiver(*signals.ending()) as arriving:
-                await group.start(kubelet.run)
-                async with _controller(settings) as process:
-                    if process is not None:
-                        group.start_soon(control, process)
-                        await clock.wait(arrived, _GRACE_S)
-                    cluster = _described(settings, plane.url)
-                    with listed(cluster):
-                        undo.pop_all()
-                        say(_greeting(cluster))
-                        task_status.started(plane.url)
-                        async for received in arriving:
-                            say(f"{received.name}: stopping")
-                            break
-                        group.cancel_scope.cancel()
+        code = await _live(plane, settings, clock, greet, say)
     if settings.server.state_file is not None:
         say(f"State saved to {settings.server.state_file}; the next start continues with it.")
-    _check_code(failure)
+    _check_code(code)
 
 
-def _first_request(plane: ControlPlane) -> anyio.Event:
-    """Return an event that is set once the controller has sent a request."""
-    arrived = anyio.Event()
+async def _live(
+    plane: ControlPlane, settings: UpSettings, clock: Clock, greet: Callable[[], None], say: Say
+) -> int:
+    """Run nodes and controller until a signal, or until the controller fails; return its code.
+
+    ``greet`` is called once Pods can be made, and before it nothing is said.
+    """
+    watching = _first_watch(plane)
+    connection = load(str(settings.kubeconfig), NAME)
+    transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)
+    is_up = False
+    code = 0
+    async with aclosing(transport), anyio.create_task_group() as group:
+        client = Client(transport, field_manager="kubelet")
+        kubelet = Kubelet(client, settings.kubelet, clock=clock, chance=random.Random())  # noqa: S311
+
+        async def control(process: Process) -> None:
+            nonlocal code
+            code = await process.wait()
+            if code:
+                group.cancel_scope.cancel()
+            elif is_up:
+                say("The controller has ended; the cluster runs on without it.")
+
+        async def hear(arriving: AsyncIterator[signal.Signals]) -> None:
+            received = await anext(arriving)
+            if is_up:
+                say(f"{received.name}: stopping")
+            group.cancel_scope.cancel()
+
+        with anyio.open_signal_receiver(*signals.ending()) as arriving:
+            group.start_soon(hear, arriving)
+            await group.start(kubelet.run)
+            async with _controller(settings) as process:
+                if process is not None:
+                    group.start_soon(control, process)
+                    await clock.wait(watching, _GRACE_S)
+                greet()
+                is_up = True
+                await anyio.sleep_forever()
+    return code
+
+
+def _first_watch(plane: ControlPlane) -> anyio.Event:
+    """Return an event that is set once the controller watches: it has refused nothing then."""
+    watching = anyio.Event()
 
     def see(entry: AuditEntry) -> None:
-        if entry.user_agent.startswith(_CONTROLLER_AGENT):
-            arrived.set()
+        if entry.verb == "watch" and entry.user_agent.startswith(_CONTROLLER_AGENT):
+            watching.set()
 
     plane.audit.listeners.append(see)
-    return arrived
+    return watching
 
 
 def _described(settings: UpSettings, url: str) -> LocalCluster:
     """Return what other commands are told of this cluster."""
+    state = settings.server.state_file
     return LocalCluster(
         pid=os.getpid(),
         port=int(url.rpartition(":")[2]),
@@ -144,6 +180,7 @@ def _described(settings: UpSettings, url: str) -> LocalCluster:
         has_controller=settings.controller is not None,
         log=settings.log,
         metrics=settings.metrics,
+        state=str(state.absolute()) if state is not None else "",
     )
 
 
@@ -159,16 +196,20 @@ def _check_code(code: int) -> None:
         )
 
 
-def _check_unused(kubeconfig: Path) -> None:
-    """Raise ConfigError if the file leads to another cluster that runs."""
+def _check_unused(settings: UpSettings) -> None:
+    """Raise ConfigError if a cluster that runs has the kubeconfig or the state of this one."""
     for one in clusters():
-        if one.kubeconfig == str(kubeconfig):
-            raise ConfigError(
-                f"this is the kubeconfig of the cluster at {one.url}",
-                source=str(kubeconfig),
-                way_out=f"name another file with --kubeconfig, or stop that cluster: "
-                f"{called()} local down --port {one.port}",
-            )
+        for what, mine, theirs in (
+            ("kubeconfig", settings.kubeconfig, one.kubeconfig),
+            ("state", settings.server.state_file, one.state),
+        ):
+            if mine and theirs and os.path.realpath(mine) == os.path.realpath(theirs):
+                raise ConfigError(
+                    f"this is the {what} of the cluster at {one.url}",
+                    source=str(mine),
+                    way_out=f"name another file with --{what}, or stop that cluster: "
+                    f"{called()} local down --port {one.port}",
+                )
 
 
 @asynccontextmanager
@@ -179,8 +220,9 @@ async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
         return
     # Last, so that no flag of the user leads to another cluster.
     where = ("--kubeconfig", str(settings.kubeconfig), "--context", NAME)
+    run = (sys.executable, "-m", "lean_sandbox", "run", *_FLAGS, *settings.controller, *where)
     process = await anyio.open_process(
-        [sys.executable, "-m", "lean_sandbox", "run", *_FLAGS, *settings.controller, *where],
+        [sys.executable, "-c", _BOUND, *run],
         stdin=subprocess.DEVNULL,
         stdout=None,
         stderr=None,

@@ -115,13 +115,17 @@ def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
     kubeconfig = Path("lean-sandbox.kubeconfig").absolute()
     assert f"kubeconfig: {kubeconfig}" in listed
     written = kubeconfig.read_text()
+    cluster = f"of the cluster at https://127.0.0.1:{port}"
     code, told = local("up", "-d", "--port", "0")
-    assert code == 1
-    assert (
-        f"{kubeconfig}: this is the kubeconfig of the cluster at https://127.0.0.1:{port}" in told
-    )
+    assert (code, f"{kubeconfig}: this is the kubeconfig {cluster}" in told) == (1, True)
     assert kubeconfig.read_text() == written
+    code, told = local(
+        "up", "-d", "--port", "0", "--kubeconfig=other", "--state=list/../state.json"
+    )
+    assert (code, f"state.json: this is the state {cluster}" in told) == (1, True)
     assert local("down", "--port", port) == (0, f"Stopped https://127.0.0.1:{port}.\n")
+    # As the next start finds it.
+    socket.create_server(("127.0.0.1", int(port))).close()
     assert local("status")[0] == 0
     code, told = local("down", "--port", port)
     assert (code, told.partition(". ")[0]) == (0, f"No local cluster runs on port {port}")
@@ -242,6 +246,16 @@ def test_a_cluster_outlives_whoever_reads_its_output() -> None:
         process.stdout.close()
         process.terminate()
         assert process.wait(timeout=PATIENCE_S) == 0
+
+
+def test_a_cluster_that_is_killed_leaves_no_controller_behind() -> None:
+    """It would serve the next cluster on this port, beside the controller of that."""
+    with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE) as process:  # noqa: S603
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"Cluster is up at ")
+        process.kill()
+        # Ends once nobody can write to it any more.
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_a_process_that_was_killed_is_not_listed(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import os
 import signal
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -16,9 +18,13 @@ import yaml
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import NODES, PODS
+from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.files import NAME, clusters
 from lean_sandbox.local.request import LocalSettings
 from lean_sandbox.local.up import UpSettings, up
+from lean_sandbox.manager.preflight import LEASE_NAME
+from lean_sandbox.model.times import format_micro_time
+from tests.conformance.api import until
 from tests.local.kubelet.life import SWIFT
 from tests.support.clients import connected
 from tests.support.patience import PATIENCE_S
@@ -126,6 +132,40 @@ async def test_a_controller_that_fails_ends_the_cluster(tmp_path: Path) -> None:
         await up(session.settings(["--bogus"]), say=session.said.append)
     assert session.state.exists()
     assert clusters() == []
+
+
+async def test_a_controller_that_refuses_to_work_is_no_start(tmp_path: Path) -> None:
+    """What was asked before it refused is no sign of life: nobody is told that a cluster is up."""
+    session = Session(tmp_path)
+    flag = "--leader-election-namespace=default"
+    async with ControlPlane(LocalSettings(state_file=session.state)) as plane:
+        held = {"holderIdentity": "x", "renewTime": format_micro_time(plane.clock.now())}
+        lease = {"metadata": {"name": LEASE_NAME}, "spec": held}
+        plane.store.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ConfigError, match="ended with code 1"):
+        await up(session.settings([flag]), say=session.said.append)
+    assert not any("Cluster is up" in line for line in session.said)
+
+
+async def test_a_signal_amid_the_start_ends_it(tmp_path: Path) -> None:
+    """Before all nodes are there; the kubeconfig is as it was, and no cluster was up."""
+    session = Session(tmp_path)
+    settings = replace(session.settings(), kubelet=replace(SWIFT, nodes=100_000))
+
+    async def has_a_node() -> bool:
+        if not session.kubeconfig.exists():
+            return False
+        async with connected(load(str(session.kubeconfig), NAME)) as client:
+            return bool((await client.list(NODES, dict))["items"])
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(up, settings, say=session.said.append))
+            await until(has_a_node)
+            os.kill(os.getpid(), session.end)
+    assert len(session.said) == 1
+    assert "State saved" in session.said[0]
+    assert not session.kubeconfig.exists()
 
 
 @pytest.mark.parametrize("theirs", [None, "# mine\nkind: Config\nclusters: []\n"])
