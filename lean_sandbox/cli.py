@@ -45,10 +45,11 @@ _HELP: Final = ("-h", "--help")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code of the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # How Python shows a descriptor that the caller has closed.
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            # How Python shows a descriptor that the caller has closed. In this order each gets its
+            # own again, which no other file may have: a child would write its output there.
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     try:
         code = _perform(words)
         sys.stdout.flush()

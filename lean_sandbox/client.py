@@ -284,6 +284,14 @@ def condition(of: _Sandbox | _SandboxClaim, type_: str = READY) -> Condition | N
 
 
 def is_ready(of: _Sandbox | _SandboxClaim) -> bool:
-    """Return whether the condition Ready is True."""
+    """Return whether the condition Ready is True, and says so of the object as it is now.
+
+    An object that was just changed keeps its old conditions until the controller has seen it: one
+    that is to be suspended is not ready, although it still says so.
+    """
     found = condition(of)
-    return found is not None and found.status == "True"
+    if found is None or found.status != "True":
+        return False
+    seen = found.observedGeneration
+    newest = of.metadata.generation if of.metadata is not None else None
+    return seen is None or newest is None or seen >= newest

@@ -96,7 +96,6 @@ def _up(
     parser: argparse.ArgumentParser,
     metrics_of: MetricsOf,
 ) -> int:
-    from lean_sandbox import log  # noqa: PLC0415
     from lean_sandbox.local.kubelet.pods import KubeletSettings  # noqa: PLC0415
     from lean_sandbox.local.up import UpSettings  # noqa: PLC0415
 
@@ -110,6 +109,8 @@ def _up(
             metrics, _ = metrics_of(flags)
     except ConfigError as error:
         parser.error(str(error))
+    if given.no_controller and given.flags:
+        parser.error(f"{given.flags[0]} is for the controller, which --no-controller leaves out")
     settings = UpSettings(
         server=LocalSettings(port=given.port, tls=given.tls, state_file=given.state),
         kubelet=KubeletSettings(nodes=given.nodes),
@@ -117,7 +118,6 @@ def _up(
         controller=None if given.no_controller else flags,
         metrics="" if given.no_controller else metrics,
     )
-    log.configure("info", "auto")
     return _detach(settings) if given.detach else _run(settings, _say)
 
 
@@ -145,8 +145,11 @@ def _say(line: str) -> None:
 def _run(settings: UpSettings, say: Say) -> int:
     import anyio  # noqa: PLC0415
 
+    from lean_sandbox import log  # noqa: PLC0415
     from lean_sandbox.local.up import up  # noqa: PLC0415
 
+    # In the background that is a file, whatever the terminal was.
+    log.configure("info", "auto")
     anyio.run(functools.partial(up, settings, say=say))
     return 0
 

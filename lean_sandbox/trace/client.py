@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from lean_sandbox.errors import ConfigError
+from lean_sandbox.log import printable
 from lean_sandbox.trace.life import NOTHING, PATH
 from lean_sandbox.watch.kind import Key
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 _TIMEOUT_S: Final = 10.0
+# What is shown of an answer that is no trace.
+_LONGEST: Final = 200
+_OTHER_NAMES: Final = {
+    "sandboxclaim": "claim",
+    "sandboxwarmpool": "pool",
+    "swp": "pool",
+    "po": "pod",
+}
 _SHOWN: Final = " (default: %(default)s)"
 _SWITCH_ON: Final = (
     "run the controller with --trace-entries=10000, which remembers from its start on, or give the"
@@ -48,7 +57,7 @@ def _noun(word: str) -> str:
         raise ArgumentTypeError(f"a space stands between kind and name: {_noun(word)} {name}")
     word = word.partition(".")[0]
     one = word.removesuffix("es").removesuffix("s")
-    return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
+    return _OTHER_NAMES.get(one, one)
 
 
 def _run(given: Namespace) -> int:
@@ -84,5 +93,5 @@ async def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | Non
     if answer.status == 404:
         raise ConfigError(f"{url}: no controller with a trace is there", way_out=_SWITCH_ON)
     if answer.status != 200:
-        raise ConfigError(f"{url} answered {answer.status}")
+        raise ConfigError(f"{url} answered {answer.status}: {printable(page.strip()[:_LONGEST])}")
     return page

@@ -137,6 +137,12 @@ def test_a_condition_is_found_by_its_type() -> None:
     sandbox.status = SandboxStatus(conditions=[ready])
     assert (condition(sandbox), condition(sandbox, "Suspended")) == (ready, None)
     assert is_ready(sandbox)
+    sandbox.metadata = ObjectMeta(name="s", generation=2)
+    assert is_ready(sandbox)
+    ready.observedGeneration = 1
+    assert not is_ready(sandbox)
+    ready.observedGeneration = 2
+    assert is_ready(sandbox)
     ready.status = "False"
     assert not is_ready(sandbox)
 
@@ -174,6 +180,10 @@ def test_status_and_scale_are_read_and_written_through_their_paths(client: Clien
     patched = client.patch(Sandbox.Status, "s", moved, patch_type=PatchType.MERGE)
     assert patched.status is not None
     assert patched.status.nodeName == "elsewhere"
+    suspended = {"spec": {"operatingMode": "Suspended"}}
+    changed = client.patch(Sandbox, "s", suspended, patch_type=PatchType.MERGE)
+    assert condition(changed) is not None
+    assert not is_ready(changed)
 
 
 def test_the_page_on_python_does_what_it_shows(

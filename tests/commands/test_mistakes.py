@@ -169,6 +169,13 @@ def test_output_that_cannot_be_written_is_told_as_that(line: str, tmp_path: Path
     assert left.stdout.count("\n") == 1
 
 
+def test_an_input_that_the_caller_has_closed_is_empty(tmp_path: Path) -> None:
+    """As of a job without a terminal."""
+    done = run("lean-sandbox explain - <&-", tmp_path)
+    assert (done.returncode, done.stderr) == (EXIT_OK, "")
+    assert done.stdout.startswith("0 events")
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -299,13 +299,15 @@ async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
     """In the singular or the plural, with its group or without; the namespace may come first."""
     words = {
         "claim": ("c", "claim", "claims", "sandboxclaim", CLAIMS),
-        "pool": ("pool", "pools", "sandboxwarmpool", "sandboxwarmpools"),
+        "pool": ("pool", "pools", "sandboxwarmpool", "sandboxwarmpools", "swp"),
         "sandbox": ("m1", "sandboxes"),
-        "pod": ("m1", "pods"),
+        "pod": ("m1", "pods", "po"),
     }
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
         assert (await command(world, "claim", f"{NS}/c", "-n", "other"))[0] == EXIT_OK
+        code, _, told = await command(world, "claim", "")
+        assert (code, "and name of an object" in told) == (EXIT_FAILED, True)
         for kind, (name, *forms) in words.items():
             for word in forms:
                 code, said, _ = await command(world, word, name)
