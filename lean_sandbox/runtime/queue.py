@@ -9,11 +9,14 @@ The rules, as in the queues of Kubernetes' own controllers:
 * Of the keys that may run, :mod:`lean_sandbox.turns` says which goes first; a key whose rank is
   raised goes to the end of its new line. At most ``most_running`` keys are worked on at once, and
   an eighth more, at least one, of groups that have none running.
-* A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
+* A failed key waits for 5 ms, then twice as long each time, at most 1000 s, until it is forgotten.
+  One that an event has let run, and fail, before its wait was over waits for the rest of it: pauses
+  grow with the time that a failure lasts, and not with what happens meanwhile.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Hashable
 from enum import IntFlag
@@ -34,8 +37,6 @@ MAX_REASONS: Final = 4
 # As the reference controller.
 BACKOFF_BASE_S: Final = 0.005
 BACKOFF_CAP_S: Final = 1000.0
-# 2^63 times the base is beyond the cap; a larger exponent would only overflow a float.
-_MAX_DOUBLINGS: Final = 63
 
 K = TypeVar("K", bound=Hashable)
 
@@ -91,6 +92,23 @@ class _Slot(Scheduled[K], Generic[K], gc=False, eq=False, kw_only=True):
                 self.reasons += (reason,)
 
 
+class _Backoff(msgspec.Struct, gc=False):
+    """How often in a row a key has failed, how long it waits now, and until when."""
+
+    failures: int = 0
+    wait_s: float = BACKOFF_BASE_S / 2.0
+    until: float = -math.inf
+
+    def fail(self, now: float) -> float:
+        """Note another failure; return how long to wait from now on."""
+        self.failures += 1
+        if now < self.until:
+            return self.until - now
+        self.wait_s = min(2.0 * self.wait_s, BACKOFF_CAP_S)
+        self.until = now + self.wait_s
+        return self.wait_s
+
+
 class WorkQueue(Generic[K]):
     """Keys to work on: deduplicated, delayed, in turns, locked while they are worked on.
 
@@ -112,8 +130,8 @@ class WorkQueue(Generic[K]):
         self.most_running = most_running
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
-        # How often in a row keys have failed.
-        self._failures: dict[K, int] = {}
+        # The keys that have failed, until they are forgotten.
+        self._backoffs: dict[K, _Backoff] = {}
         # The tasks that wait in get.
         self._waiting = Waiters()
         # Which of the keys may run now, and which goes first.
@@ -150,7 +168,7 @@ class WorkQueue(Generic[K]):
             "running": len(self._running),
             "locked": locked,
             "delayed": len(self._slots) - ready - locked,
-            "failing": len(self._failures),
+            "failing": len(self._backoffs),
         }
 
     @property
@@ -191,9 +209,7 @@ class WorkQueue(Generic[K]):
         which wins. A locked key keeps the causes, the reasons and the rank of the reconcile that
         failed.
         """
-        earlier = self._failures.get(key, 0)
-        self._failures[key] = earlier + 1
-        delay_s = min(BACKOFF_BASE_S * 2.0 ** min(earlier, _MAX_DOUBLINGS), BACKOFF_CAP_S)
+        delay_s = self._backoffs.setdefault(key, _Backoff()).fail(self._clock.monotonic())
         if no_later_than_s is not None:
             delay_s = min(delay_s, max(0.0, no_later_than_s))
         delay_s = max(delay_s, not_before_s)
@@ -207,7 +223,7 @@ class WorkQueue(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Reset the backoff of ``key``. If it is waiting, it goes on waiting."""
-        self._failures.pop(key, None)
+        self._backoffs.pop(key, None)
 
     async def get(self) -> Item[K] | None:
         """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""
@@ -228,12 +244,13 @@ class WorkQueue(Generic[K]):
         if (key := self._schedule.take_next(now)) is None:
             return None
         slot = self._slots.pop(key)
+        backoff = self._backoffs.get(key)
         item = Item(
             key,
             slot.reasons,
             slot.causes,
             slot.rank,
-            self._failures.get(key, 0),
+            0 if backoff is None else backoff.failures,
             enqueued_at=slot.due,
             started_at=now,
         )

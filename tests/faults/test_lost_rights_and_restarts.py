@@ -222,6 +222,20 @@ async def test_a_request_that_is_not_allowed_is_named_and_repeated_ever_less_oft
         assert len(world.plane.store.list("pods", NS)) <= 2
 
 
+async def test_what_happens_during_a_refusal_makes_no_pause_longer() -> None:
+    """A right is back after half a minute: what needs it is done within as long, however busy."""
+    settings = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
+    async with open_world(settings, prepare=narrow(("patch", "sandboxes/status"))) as world:
+        await world.create(sandbox())
+        await world.run_pod()
+        for number in range(30):
+            await world.patch("sandboxes", "sb-1", {"spec": {"service": number % 2 == 0}})
+            await world.advance(1.0)
+        revoke(world)
+        await world.advance(35.0)
+        assert world.is_ready()
+
+
 async def test_a_pool_that_may_not_make_members_holds_up_no_sandbox() -> None:
     """The right to create Sandboxes is only the extensions'; the others are served without it."""
     settings = Settings(extensions=True, sandbox_status_window=1.0)

@@ -70,9 +70,20 @@ def test_a_delay_asked_for_during_a_reconcile_counts_from_the_asking(
 # -- failures -------------------------------------------------------------------------------------
 
 
-def test_retries_double_from_5_ms_to_1000_s_until_forgotten(queue: WorkQueue[str]) -> None:
+def failed(clock: HandClock, queue: WorkQueue[str], times: int) -> list[float]:
+    """Let a key fail so often, each time after its wait; return the waits."""
+    waits = []
+    for _ in range(times):
+        waits.append(queue.retry("a"))
+        clock.move(waits[-1])
+    return waits
+
+
+def test_retries_double_from_5_ms_to_1000_s_until_forgotten(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
     """The n-th failure in a row waits 5 ms * 2^(n-1), at most 1000 s, however many there are."""
-    delays = [queue.retry("a") for _ in range(5000)]
+    delays = failed(clock, queue, 5000)
     assert delays[:4] == [0.005, 0.01, 0.02, 0.04]
     assert delays[17] == pytest.approx(655.36)
     assert set(delays[18:]) == {1000.0}
@@ -81,6 +92,18 @@ def test_retries_double_from_5_ms_to_1000_s_until_forgotten(queue: WorkQueue[str
     queue.forget("a")
     assert queue.counts()["failing"] == 0
     assert queue.retry("a") == 0.005
+
+
+def test_a_failure_before_the_wait_is_over_waits_for_the_rest_of_it(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """Events let a failing key run at once, however many, and make its pauses no longer."""
+    failed(clock, queue, 10)
+    assert queue.retry("a") == pytest.approx(5.12)
+    clock.move(3.0)
+    assert [queue.retry("a") for _ in range(2)] == pytest.approx([2.12, 2.12])
+    clock.move(2.12)
+    assert queue.retry("a") == pytest.approx(10.24)
 
 
 def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[str]) -> None:
@@ -109,10 +132,9 @@ def test_a_retried_reconcile_keeps_what_it_was_for(clock: HandClock, queue: Work
     assert (item.reasons, item.rank) == (("later", "spec"), Rank.CLIENT)
 
 
-def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None:
+def test_a_retry_is_not_later_than_what_falls_due(clock: HandClock, queue: WorkQueue[str]) -> None:
     """A long backoff does not delay an expiry."""
-    for _ in range(20):
-        queue.retry("a")
+    failed(clock, queue, 20)
     assert queue.retry("a", no_later_than_s=7.5) == 7.5
     assert queue.retry("b", no_later_than_s=7.5) == 0.005
     assert queue.retry("a", no_later_than_s=-3) == 0.0

@@ -40,6 +40,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.slots: dict[str, Slot] = {}
         self.running: dict[str, Item[str]] = {}
         self.failures: dict[str, int] = {}
+        # How long each failing key waits, and until when.
+        self.waits: dict[str, tuple[float, float]] = {}
         self.last = Rank.SPARE
         self.place = itertools.count()
         self.reasons = itertools.count()
@@ -131,12 +133,19 @@ class QueueMachine(RuleBasedStateMachine):
         item = self.running[key]
         if fails:
             self.failures[key] = self.failures.get(key, 0) + 1
-            delay = min(1000.0, 0.005 * 2.0 ** (self.failures[key] - 1))
+            now = self.clock.monotonic()
+            wait, until = self.waits.get(key, (0.0025, now))
+            delay = until - now
+            if delay <= 0.0:
+                # Only a failure after the whole wait doubles it.
+                delay = min(1000.0, 2.0 * wait)
+                self.waits[key] = (delay, now + delay)
             assert self.queue.retry(key) == delay
             self.expect_add(key, item.rank, item.causes, delay)
         else:
             self.queue.forget(key)
             self.failures.pop(key, None)
+            self.waits.pop(key, None)
         self.queue.done(key)
         del self.running[key]
         slot = self.slots.get(key)
