@@ -115,7 +115,7 @@ async def test_whoever_is_refused_first_asks_for_all(first: str) -> None:
 async def test_refusals_do_not_grow_with_what_is_in_the_namespace(first: str) -> None:
     """All at once, in either order: what was in flight is refused, and nothing is asked again."""
     # So many Sandboxes, members of a pool and claims: far more than may be in flight.
-    many = 40
+    many = 24
     async with open_pools(placed()) as world:
         for number in range(many):
             world.plane.store.create(sandbox(f"sb-{number}", pod_spec={"nodeName": "node-1"}))
