@@ -102,6 +102,18 @@ async def test_a_conflict_is_resolved_within_the_reconcile(
         assert member_names(world) == ["m2"]
 
 
+async def test_a_status_that_others_keep_overtaking_is_tried_five_times_at_once() -> None:
+    """Then after a pause; the member stays the claim's."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxclaims/status", 409, times=6)
+        await world.create(claim())
+        assert world.writes()["patch sandboxclaims/status"] == 5
+        assert failed_claim_reconciles(world) == 1
+        await world.advance(0.1)
+        assert world.writes()["patch sandboxclaims/status"] == 7
+        assert bound_name(world) == "m1"
+
+
 @pytest.mark.claim_case(77)
 @pytest.mark.parametrize("write", ["sandboxes", "sandboxclaims/status"])
 async def test_a_successor_gets_nothing_of_what_was_meant_for_its_predecessor(write: str) -> None:
