@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.support import stored
 from tests.support.builders import claim
 from tests.support.crowd import (
     CROWD,
@@ -15,7 +18,14 @@ from tests.support.crowd import (
 )
 from tests.support.extensions import BIND, bound_name, is_ready, members, open_pools, pool_status
 from tests.support.names import POOLS, SANDBOXES
-from tests.support.world import NS, World, condition, running_status, write_pod_status
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    pod_conditions,
+    running_status,
+    write_pod_status,
+)
 
 # For how long work stands back for single claims.
 SHORT_S = 2.0
@@ -23,8 +33,8 @@ SHORT_S = 2.0
 
 def ends(world: World, pod: str) -> bool:
     """Tell whether a Pod is gone or being deleted."""
-    stored = world.plane.store.find("pods", NS, pod)
-    return stored is None or "deletionTimestamp" in stored["metadata"]
+    found = world.plane.store.find("pods", NS, pod)
+    return found is None or "deletionTimestamp" in found["metadata"]
 
 
 def is_expired(world: World, name: str) -> bool:
@@ -47,17 +57,31 @@ async def test_a_crowd_is_served_before_anything_is_done_about_its_sandboxes() -
         assert world.writes()["patch pods"] == CROWD
 
 
-async def test_a_pod_that_fails_is_told_at_once_in_a_crowd() -> None:
-    """A Sandbox whose status is not true any more does not stand back for claims."""
+async def test_what_ends_a_connection_is_told_at_once_in_a_crowd() -> None:
+    """A Sandbox whose status is not true any more does not stand back for claims.
+
+    The row of a Pod on a lost node still says ready; who wrote the status says it is not. Whoever
+    connects to an old address finds nothing, or another's Pod.
+    """
+    lost = {"conditions": pod_conditions(ready=False)}
+    moved_to = ["10.9.9.9"]
+    moved = {"podIP": moved_to[0], "podIPs": [{"ip": ip} for ip in moved_to]}
     async with crowded() as world:
-        await seconds_until(world, lambda: is_ready(world, "c-0"))
-        dead = bound_name(world, "c-0")
-        write_pod_status(world.plane, dead, running_status(ready=False))
+        await seconds_until(world, lambda: all(is_ready(world, f"c-{n}") for n in range(3)))
+        names = [bound_name(world, f"c-{n}") for n in range(3)]
+        write_pod_status(world.plane, names[0], running_status(ready=False))
+        writes = ((lost, "kube-controller-manager"), (moved, "kubelet"))
+        for name, (status, by) in zip(names[1:], writes, strict=True):
+            world.plane.store.patch(
+                "pods", NS, name, {"status": status}, subresource="status", manager=by
+            )
 
-        def is_told() -> bool:
-            return bool(condition(world.get(dead), "Ready")["status"] == "False")
+        def are_told() -> bool:
+            *dead, last = (world.get(name) for name in names)
+            is_moved = last["status"].get("podIPs") == moved_to
+            return is_moved and not any(map(stored.is_ready, dead))
 
-        await seconds_until(world, is_told)
+        await seconds_until(world, are_told)
         assert number_ready(world) < CROWD - 1
 
 
@@ -88,14 +112,21 @@ async def test_a_sandbox_that_expires_does_not_wait_for_the_crowd() -> None:
         assert number_ready(world) < CROWD - 1
 
 
-async def test_a_sandbox_that_loses_its_service_does_not_wait_for_the_crowd() -> None:
-    """Its name must lead to its Pod again."""
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_sandbox_that_loses_its_service_does_not_wait_for_the_crowd(
+    *, is_deleted: bool
+) -> None:
+    """Nor one whose Service leads elsewhere: its name must lead to its Pod again."""
     async with crowded(member={"service": True}) as world:
         await seconds_until(world, lambda: is_ready(world, "c-0"))
         assert bound_name(world, "c-0") == "m-0"
-        world.plane.store.delete("services", NS, "m-0")
-
-        await seconds_until(world, lambda: world.writes()["create services"] == 1)
+        if is_deleted:
+            world.plane.store.delete("services", NS, "m-0")
+        else:
+            elsewhere = {"spec": {"selector": {"a": "b"}}}
+            world.plane.store.patch("services", NS, "m-0", elsewhere)
+        mended = "create services" if is_deleted else "patch services"
+        await seconds_until(world, lambda: world.writes()[mended] == 1)
         # What is left to do for the others comes later.
         assert world.writes()["patch sandboxes/status"] <= 1
 

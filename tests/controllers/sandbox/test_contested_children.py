@@ -7,28 +7,12 @@ from typing import Any
 import pytest
 
 from tests.controllers.sandbox.services import ADOPTABLE, service_body
-from tests.support.crowd import crowded, seconds_until
-from tests.support.extensions import is_ready
 from tests.support.names import SANDBOXES
 from tests.support.volumes import WHOLE, volume_claim
 from tests.support.world import NS, condition, open_world, pod_body, sandbox, tracking
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"
-
-
-async def test_a_repair_of_a_service_does_not_wait_for_a_crowd() -> None:
-    """Its selector was changed: the name of the Sandbox leads nowhere."""
-    async with crowded(member={"service": True}) as world:
-        await seconds_until(world, lambda: is_ready(world, "c-0"))
-        store = world.plane.store
-        store.patch("services", NS, "m-0", {"spec": {"selector": {"a": "b"}}})
-        await seconds_until(
-            world,
-            lambda: "a" not in store.get("services", NS, "m-0")["spec"]["selector"],
-        )
-        # What is left to do for the others comes later.
-        assert world.writes()["patch sandboxes/status"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -128,3 +112,23 @@ async def test_metadata_are_not_written_to_a_foreign_pod() -> None:
         await world.advance(3.0)
         assert not world.pod()["metadata"].get("labels")
         assert condition(world.get(), "Ready")["reason"] != "InvalidConfiguration"
+
+
+async def test_a_service_with_a_finalizer_that_is_not_wanted_and_wanted_again() -> None:
+    """It goes when its finalizer lets it; asked for again it is made anew."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        await world.patch("services", "sb-1", {"metadata": {"finalizers": ["example.com/x"]}})
+        world.forget_requests()
+        await world.patch("sandboxes", "sb-1", {"spec": {"service": False}})
+        await world.advance(60.0)
+        assert len(world.requests("delete", "services")) == 1
+        await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
+        await world.advance(10.0)
+        await world.patch("services", "sb-1", {"metadata": {"finalizers": None}})
+        await world.advance(10.0)
+        assert (
+            "deletionTimestamp"
+            not in (world.find("services") or {"metadata": {"deletionTimestamp": 1}})["metadata"]
+        )
+        assert condition(world.get(), "Ready")["status"] == "True"

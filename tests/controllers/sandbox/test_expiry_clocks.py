@@ -154,3 +154,44 @@ async def test_an_end_postponed_just_before_it_comes_does_not_come(policy: str) 
         await world.advance(5.0)
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["lastTransitionTime"]) == ("True", ready_since)
+
+
+async def test_a_time_that_is_moved_during_the_teardown_keeps_the_sandbox() -> None:
+    """Its user extends the Sandbox's life while its Pod is being deleted."""
+    later = {"spec": {"shutdownTime": at(7200.0)}}
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0, policy="Delete", service=True))
+        uid = world.get()["metadata"]["uid"]
+        store = world.plane.store
+        held = world.plane.hold("delete", "services", answers=False)
+        await world.advance(59.0)
+        await world.clock.advance(1.0)
+        await world.until(lambda: condition(world.get(), "Ready")["reason"] == "SandboxExpired")
+        await world.moments(300)
+        await world.clock.advance(0.002)
+        await world.until(lambda: held.waiting)
+        store.patch(SANDBOXES, NS, "sb-1", later)
+        # Its watch has shown it long before the next request is sent.
+        await world.moments(3000)
+        held.release()
+        await world.settle()
+        await world.advance(5.0)
+        found = world.find("sandboxes")
+        assert found is not None
+        assert found["metadata"]["uid"] == uid
+
+
+async def test_the_mark_of_a_predecessor_is_not_written_over_and_over() -> None:
+    """The watch lags: the old Sandbox expires when another has its name."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0))
+        await world.advance(59.0)
+        held = world.plane.hold_events("sandboxes")
+        store = world.plane.store
+        store.delete(SANDBOXES, NS, "sb-1")
+        store.create(sandbox())
+        world.forget_requests()
+        await world.advance(30.0)
+        assert world.writes() == {"patch sandboxes/status": 1}
+        held.release()
+        await world.settle()
