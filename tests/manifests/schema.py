@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lean_sandbox.config.declare import Flag
+from lean_sandbox.config.declare import Flag, dns_name, namespace_name
 from lean_sandbox.config.flags import FLAGS
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import COMPANIONS, OF_EXTENSIONS
+from lean_sandbox.config.options import COMPANIONS, OF_EXTENSIONS, OPTIONS
 from tests.manifests.files import ROOT
 
 __all__ = ["FIXED", "LABEL", "SCHEMA", "SUBDOMAIN", "controller", "value_name"]
@@ -29,10 +29,10 @@ FIXED = {
 SUBDOMAIN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
 LABEL = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"
 _COMPANION = rf"(?:{'|'.join(COMPANIONS)})"
-_NAMES: dict[str, Json] = {
-    "companions": {"type": "string", "pattern": rf"^({_COMPANION}(, *{_COMPANION})*)?$"},
-    "leader-election-namespace": {"type": "string", "pattern": LABEL},
-    "leader-election-lease": {"type": "string", "pattern": SUBDOMAIN, "maxLength": 253},
+_COMPANIONS = {"type": "string", "pattern": rf"^({_COMPANION}(, *{_COMPANION})*)?$"}
+_NAMES: dict[object, Json] = {
+    namespace_name: {"type": "string", "pattern": LABEL},
+    dns_name: {"type": "string", "pattern": SUBDOMAIN, "maxLength": 253},
 }
 _DURATION = r"^(0|-?([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+)$"
 _FORMS: dict[int, Json] = {
@@ -51,22 +51,48 @@ def value_name(flag: str) -> str:
 
 
 def _value(name: str, flag: Flag) -> Json:
-    said = _NAMES.get(name) or _FORMS.get(id(flag.form), {"type": "string"})
+    option = OPTIONS.get(flag.name.replace("_", "-"))
+    bound = None if option is None else option.bound
+    said = _NAMES.get(bound) or dict(_FORMS.get(id(flag.form), {"type": "string"}))
     if flag.form.words and "" not in flag.form.words:
         said = {"enum": list(flag.form.words)}
+    if name == "companions":
+        said = _COMPANIONS
+    elif flag.form in (INTEGER, NUMBER, DURATION) and bound is not None and bound(-1):
+        said |= _above_zero(said, with_zero=not bound(0))
     return {"description": flag.help, **said}
 
 
+def _above_zero(said: Json, *, with_zero: bool) -> Json:
+    """Return what a bound of 0 adds to the form of a number or a duration."""
+    least: Json = {} if said["type"] == "string" else {"minimum": 0 if with_zero else 1}
+    if "pattern" in said:
+        least["pattern"] = said["pattern"].replace("-?", "")
+        if not with_zero:
+            least["allOf"] = [{"pattern": "[1-9]"}]
+    return least
+
+
 def controller() -> Json:
-    """Return the schema of ``controller``: its values, and which of them needs another."""
-    served = {"required": ["extensions"], "properties": {"extensions": {"const": True}}}
-    chosen = {"properties": {"companions": {"pattern": "|".join(sorted(OF_EXTENSIONS))}}}
+    """Return the schema of ``controller``: its values, and which of them go with which."""
+    of_claims = {"pattern": "|".join(sorted(OF_EXTENSIONS))}
     return {
         "type": "object",
         "properties": values(),
         "additionalProperties": False,
-        "if": {"required": ["companions"], **chosen},
-        "then": served,
+        # Whoever writes `leaderElect:` with nothing behind it has taken the default away.
+        "required": ["leaderElect", "extensions"],
+        "allOf": [
+            _needs("companions", of_claims, extensions=True),
+            _needs("sandboxLabelSelector", {"minLength": 1}, extensions=False),
+        ],
+    }
+
+
+def _needs(name: str, form: Json, *, extensions: bool) -> Json:
+    return {
+        "if": {"required": [name], "properties": {name: form}},
+        "then": {"properties": {"extensions": {"const": extensions}}},
     }
 
 

@@ -132,7 +132,7 @@ def test_the_name_of_every_value_is_that_of_its_flag(helm: Run, tmp_path: Path) 
             name: form["enum"][0] if "enum" in form else examples.get(str(form["type"]), 1)
             for name, form in values().items()
         }
-        | {"companions": "idle"},
+        | {"companions": "idle", "sandboxLabelSelector": ""},
     )
     assert {one.removeprefix("--").partition("=")[0] for one in given} == FLAGS.keys() - FIXED
 
@@ -193,6 +193,15 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
         {"controller": {"sandboxConcurrentWorkers": "many"}},
         {"controller": {"sandboxStatusWindow": "2 seconds"}},
         {"controller": {"companions": "idle,snapshots"}},
+        {"controller": {"sandboxConcurrentWorkers": 0}},
+        {"controller": {"sandboxWarmPoolMaxRefillRate": -1}},
+        {"controller": {"sandboxStatusWindow": "-2s"}},
+        {"controller": {"requestTimeout": "0s"}},
+        {"controller": {"clusterDomain": "Cluster"}},
+        # A name with nothing behind it takes the default away.
+        {"controller": {"leaderElect": None}},
+        {"image": {"repository": None}},
+        {"service": None},
         # These would lead away from where the probes ask, Prometheus scrapes, and rights are given.
         {"controller": {"healthProbeBindAddress": ":9081"}},
         {"controller": {"metricsSecureServing": True}},
@@ -211,12 +220,41 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Run, tmp_path: Path, wrong: 
     assert name in said
 
 
-def test_companions_of_claims_need_the_extensions(helm: Run, tmp_path: Path) -> None:
-    """Without, the controller would end at its start, over and over."""
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        # The controller would end at its start, over and over.
+        ({"controller": {"companions": "idle, rollout"}}, "extensions': value must be true"),
+        (
+            {"controller": {"sandboxLabelSelector": "a=b", "extensions": True}},
+            "extensions': value must be false",
+        ),
+        # All of them would work at once.
+        (
+            {"replicaCount": 2, "controller": {"leaderElect": False}},
+            "leaderElect': value must be true",
+        ),
+    ],
+)
+def test_values_that_cannot_go_together_are_refused(
+    helm: Run, tmp_path: Path, chosen: Json, said: str
+) -> None:
+    """Each may be right by itself."""
     file = tmp_path / "values.json"
-    file.write_text(json.dumps({"controller": {"companions": "idle, rollout"}}))
-    said = helm("template", "ours", CHART, "--values", file, refused=True)
-    assert "at '/controller/extensions': value must be true" in said
+    file.write_text(json.dumps(chosen))
+    told = helm("template", "ours", CHART, "--values", file, refused=True)
+    assert f"at '/controller/{said}" in told
+
+
+def test_lists_with_nothing_in_them_are_empty(helm: Run, tmp_path: Path) -> None:
+    """YAML reads a name with nothing but comments below it as null, and Helm as no value at all."""
+    names = ("podLabels", "podAnnotations", "imagePullSecrets", "nodeSelector", "tolerations")
+    observed: Json = {one: {"enabled": True} for one in ("serviceMonitor", "prometheusRule")}
+    plain = rendered(helm, tmp_path, {"metrics": observed})
+    for one in observed.values():
+        one["additionalLabels"] = None
+    observed["prometheusRule"]["additionalGroups"] = None
+    assert rendered(helm, tmp_path, {"metrics": observed, **dict.fromkeys(names)}) == plain
 
 
 def test_the_policy_is_of_the_pods_that_the_deployment_selects(helm: Run, tmp_path: Path) -> None:
