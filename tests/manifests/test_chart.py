@@ -336,7 +336,10 @@ def test_a_text_is_written_as_it_is_and_changes_nothing_beside_it(
 def test_a_release_is_installed_upgraded_and_taken_away(
     helm: Run, kubectl: Run, tmp_path: Path
 ) -> None:
-    """A second upgrade changes no object; definitions and namespace outlive the release."""
+    """A second upgrade changes no object; definitions and namespace outlive the release.
+
+    Without an election the Pods of two versions never work at once.
+    """
     kubectl("delete", "--ignore-not-found", "-k", ROOT / "overlays/drop-in-extensions")
     helm("install", "ours", CHART, "--set", EXTENSIONS)
     wanted = by_name(rendered(helm, tmp_path, {"controller": {"extensions": True}}))
@@ -352,6 +355,9 @@ def test_a_release_is_installed_upgraded_and_taken_away(
     first = versions()
     helm("upgrade", "ours", CHART, "--reuse-values")
     assert versions() == first
+    helm("upgrade", "ours", CHART, "--reuse-values", "--set", "controller.leaderElect=false")
+    deployment = json.loads(kubectl("get", "deployment", NAME, "-n", NAMESPACE, "-o", "json"))
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     helm("uninstall", "ours")
     left = kubectl("get", "deployments,roles,rolebindings,services", "-A", "-o", "name")
     assert f"/{NAME}" not in left
