@@ -113,6 +113,9 @@ def _run(name: str, command: Command, words: list[str]) -> int:
             raise
         raise missing_extra(f"lean-sandbox {name}", command.extra, error) from error
     except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt):
+            # A signal that came while one of several tasks was at work.
+            raise KeyboardInterrupt from group
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]

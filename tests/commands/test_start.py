@@ -24,6 +24,18 @@ sys.argv = ["lean-sandbox", "run", "--kubeconfig=/nowhere"]
 from lean_sandbox import __main__
 sys.exit(__main__.main())
 """
+# Is sent a signal while one of its tasks is at work.
+_TOLD_AMID_WORK = """
+import signal, sys
+from lean_sandbox.demo.story import DemoUser
+async def create(*_, **__):
+    signal.raise_signal(int(told))
+DemoUser.create = create
+told = sys.argv[1]
+sys.argv = ["lean-sandbox", "demo", "--output", "json"]
+from lean_sandbox import __main__
+sys.exit(__main__.main())
+"""
 ROOT = Path(__file__).resolve().parents[2]
 # Python 3.6 is the oldest `python3` of a distribution that is maintained.
 OLD = [(3, minor) for minor in range(6, 11)]
@@ -65,6 +77,18 @@ def test_whatever_ends_a_program_ends_it_amid_its_start(told: signal.Signals, am
     """Without a traceback, and by a handler: the first process of a container has no defaults."""
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-c", _TOLD, amid, str(told.value)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_a_request_to_end_ends_a_program_amid_its_work() -> None:
+    """Without a traceback of the task that was at work when it came."""
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", _TOLD_AMID_WORK, str(signal.SIGTERM.value)],
         cwd=ROOT,
         capture_output=True,
         text=True,
