@@ -29,7 +29,8 @@ MetricsOf = Callable[[Sequence[str]], tuple[str, bool]]
 PORT: Final = 7443
 """Where ``local up`` listens unless told otherwise."""
 _METRICS_PORT: Final = 8080
-_PATIENCE_S: Final = 30.0
+# More than a controller is given to end.
+_PATIENCE_S: Final = 60.0
 _SHOWN: Final = " (default: %(default)s)"
 
 
@@ -156,7 +157,7 @@ def _run(settings: UpSettings, say: Say) -> int:
 
 def _detach(settings: UpSettings) -> int:
     """Run the cluster in a process of its own; return when it is up, or has failed."""
-    from lean_sandbox.local.files import make_folder, open_log  # noqa: PLC0415
+    from lean_sandbox.local.files import OTHER_PLACE, make_folder, open_log  # noqa: PLC0415
 
     # Until it is up, the log of its name may be that of another one, which has the port.
     draft = make_folder() / f"local-{os.getpid()}.log"
@@ -183,9 +184,14 @@ def _detach(settings: UpSettings) -> int:
             sys.stdout.write(greeting)
             return 0
         _, status = os.waitpid(child, 0)
-        sys.stderr.write(draft.read_text(encoding="utf-8", errors="replace"))
+        said = draft.read_text(encoding="utf-8", errors="replace")
         draft.unlink()
-        return os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(status)
+        if not said:
+            problem = f"the cluster has ended with code {code}, and nothing of why could be written"
+            raise ConfigError(problem, source=str(draft), way_out=f"make room, or {OTHER_PLACE}")
+        sys.stderr.write(said)
+        return code
     signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     os.setsid()
     for stream, of in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
@@ -233,7 +239,10 @@ def _down(given: argparse.Namespace) -> int:
     until = time.monotonic() + _PATIENCE_S
     while running() is not None:
         if time.monotonic() > until:
-            raise ConfigError(f"process {found.pid} has not ended after {_PATIENCE_S:g} s")
+            raise ConfigError(
+                f"process {found.pid} has not ended after {_PATIENCE_S:g} s",
+                way_out=f"kill -9 {found.pid} ends it without a last save of its state",
+            )
         time.sleep(0.05)
     _say(f"Stopped {found.url}.")
     if found.kubeconfig in os.environ.get("KUBECONFIG", "").split(os.pathsep):

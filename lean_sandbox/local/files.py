@@ -21,7 +21,8 @@ NAME: Final = "lean-sandbox-local"
 """Of the cluster, the user and the context."""
 _NO_KUBECONFIG: Final = "this is not a kubeconfig"
 _WAY_OUT: Final = "name another file with --kubeconfig"
-_OTHER_PLACE: Final = "name another place with the variable XDG_STATE_HOME"
+OTHER_PLACE: Final = "name another place with the variable XDG_STATE_HOME"
+"""The way out where the list of clusters and their logs cannot be written."""
 
 
 def write_kubeconfig(
@@ -150,7 +151,7 @@ def _folder() -> Path:
     try:
         state = Path(named) if named else Path.home() / ".local" / "state"
     except RuntimeError as error:
-        raise ConfigError("this user has no home folder", way_out=_OTHER_PLACE) from error
+        raise ConfigError("this user has no home folder", way_out=OTHER_PLACE) from error
     return state / "lean-sandbox"
 
 
@@ -161,7 +162,7 @@ def make_folder() -> Path:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         problem = f"the folder cannot be made: {error.strerror}"
-        raise ConfigError(problem, source=str(found), way_out=_OTHER_PLACE) from error
+        raise ConfigError(problem, source=str(found), way_out=OTHER_PLACE) from error
     return found
 
 
@@ -171,7 +172,7 @@ def open_log(path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
         problem = f"the log cannot be written: {error.strerror}"
-        raise ConfigError(problem, source=str(path), way_out=_OTHER_PLACE) from error
+        raise ConfigError(problem, source=str(path), way_out=OTHER_PLACE) from error
 
 
 @contextmanager

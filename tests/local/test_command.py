@@ -20,6 +20,7 @@ import yaml
 
 from lean_sandbox.cli import main
 from lean_sandbox.local import command
+from lean_sandbox.local.files import LocalCluster, listed
 from tests.support.patience import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "lean_sandbox", "local")
@@ -174,6 +175,15 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert re.match(r"lean-sandbox: \S+\.log: the log cannot be written: .*To fix: name", said)
 
 
+def test_a_start_in_the_background_that_cannot_say_why_it_fails_is_told() -> None:
+    """As on a full disk, where not even its log can be written."""
+    start = shlex.join([*COMMAND, "up", "-d", "--port", "0"])
+    done = subprocess.run(["sh", "-c", f"ulimit -f 0; {start}"], capture_output=True, text=True)  # noqa: S603, S607, PLW1510
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "has ended with code 1, and nothing of why could be written" in done.stderr
+    assert done.stderr.endswith("name another place with the variable XDG_STATE_HOME\n")
+
+
 def test_a_start_that_fails_leaves_the_log_of_the_cluster_that_has_the_port() -> None:
     """It goes on writing there, and `status` says where that is."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -262,6 +272,21 @@ def test_a_cluster_that_is_killed_leaves_no_controller_behind() -> None:
         process.kill()
         # Ends once nobody can write to it any more.
         process.communicate(timeout=PATIENCE_S)
+
+
+def test_a_cluster_that_does_not_end_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its process, and what ends that in any case."""
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.05)
+    with subprocess.Popen(["sleep", "60"]) as process:  # noqa: S607
+        url = "http://127.0.0.1:7443"
+        with listed(LocalCluster(process.pid, 7443, url, "k", nodes=1, has_controller=False)):
+            assert main(["local", "down"]) == 1
+    said = capsys.readouterr().err
+    assert (
+        f"process {process.pid} has not ended after 0.05 s. To fix: kill -9 {process.pid}" in said
+    )
 
 
 def test_a_process_that_was_killed_is_not_listed(tmp_path: Path) -> None:
