@@ -10,8 +10,9 @@ from filters import keep
 from lean_sandbox.companions.annotations import KEPT
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaimStatus
-from lean_sandbox.model.conditions import Condition, is_true
+from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.meta import ObjectMeta, Reference
+from lean_sandbox.model.pod import PodCondition
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
@@ -139,9 +140,13 @@ class _Container(Lenient, frozen=True):
     state: OrNull[_ContainerState] = _ContainerState()
 
 
+class _PodCondition(PodCondition, frozen=True):
+    lastTransitionTime: OrNull[str] = ""
+
+
 class _PodStatus(Lenient, frozen=True):
     reason: OrNull[str] = ""
-    conditions: OrNull[tuple[Condition, ...]] = ()
+    conditions: OrNull[tuple[_PodCondition, ...]] = ()
     containerStatuses: OrNull[tuple[_Container, ...]] = ()
 
 

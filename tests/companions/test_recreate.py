@@ -50,7 +50,11 @@ async def fail(world: World, reason: str = "Error", **status: Any) -> str:
     container = {"name": "main", "image": "busybox", "imageID": "", "ready": False}
     states = [{**container, "restartCount": 0, "state": ended}]
     uid: str = world.pod()["metadata"]["uid"]
-    await world.pod_status(phase="Failed", containerStatuses=states, **status)
+    # kube-apiserver stores null for a time that whoever writes a condition does not give.
+    undated = {"type": "Checked", "status": "True", "lastTransitionTime": None}
+    conditions = [*world.pod()["status"]["conditions"], undated]
+    said = {"containerStatuses": states, "conditions": conditions, **status}
+    await world.pod_status(phase="Failed", **said)
     return uid
 
 
