@@ -39,8 +39,9 @@ def _console() -> Console:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names are ASCII, but messages and the sign of what was cut are not.
         sys.stdout.reconfigure(errors="replace")
-    is_pipe = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    width = _PIPE_COLUMNS if is_pipe else None
+    # Zero is what a job has that was started by a terminal without a size.
+    is_sized = os.environ.get("COLUMNS", "0") != "0"
+    width = None if is_sized or sys.stdout.isatty() else _PIPE_COLUMNS
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 

@@ -171,8 +171,9 @@ async def test_metrics_that_cannot_be_read_are_a_problem_not_an_end(tmp_path: Pa
     assert found["controller"] is None
 
 
-async def test_a_pipe_gets_everything_in_plain_text(tmp_path: Path) -> None:
-    """Without colours, cut at no window's height, and by itself where there is no terminal."""
+async def test_a_pipe_gets_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In plain text, cut at no height or width of a window, and by itself without a terminal."""
+    monkeypatch.setenv("COLUMNS", "0")
     async with open_claims("m1") as world:
         for number in range(60):
             world.plane.store.create(claim(f"c{number}"))
