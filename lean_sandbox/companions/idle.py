@@ -67,7 +67,7 @@ class Idle(Companion[CompanionSandboxEntry]):
         """Look at a Sandbox that may have a wish; a change of its spec or owner is use of it."""
         old = delta.old
         new = delta.new
-        if old is not None and (new is None or new.uid != old.uid):
+        if old is not None and delta.has_ended:
             self._changed_s.pop(old.uid, None)
             old = None
         if new is None:

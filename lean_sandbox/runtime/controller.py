@@ -99,8 +99,21 @@ class Controller(Generic[E]):
         """
         self.watches(cache, self.on_owned)
 
+    def forget_failures(self, delta: Delta[E]) -> None:
+        """Have no long pause before an object of another spec, or another one of the name.
+
+        What has failed before says nothing of it.
+        """
+        old = delta.old
+        new = delta.new
+        if delta.has_ended:
+            self.queue.forget(delta.key)
+        elif old is not None and new is not None and new.generation != old.generation:
+            self.queue.shorten(delta.key)
+
     def on_change(self, delta: Delta[E]) -> None:
         """Reconcile an object that has changed, or that a list has shown."""
+        self.forget_failures(delta)
         cause = Cause.LISTED if delta.initial else Cause.EVENT
         self.wake(delta.key, cause=cause, reason=self.name)
 

@@ -132,6 +132,11 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
         """Whether the object is new, and not one of the first list."""
         return self.old is None and not self.initial
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the object is gone that was there before, perhaps for another of its name."""
+        return self.old is not None and (self.new is None or self.new.uid != self.old.uid)
+
 
 class Kind(msgspec.Struct, Generic[E], frozen=True):
     """How to list, watch and cache one kind.

@@ -106,6 +106,24 @@ def test_a_failure_before_the_wait_is_over_waits_for_the_rest_of_it(
     assert queue.retry("a") == pytest.approx(10.24)
 
 
+def test_after_an_edit_pauses_begin_at_half_a_second(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """Not at 5 ms: an object that is edited all the time is not tried all the time."""
+    failed(clock, queue, 20)
+    queue.retry("a")
+    for _ in range(3):
+        queue.shorten("a")
+        assert queue.retry("a") == 0.5
+    clock.move(0.5)
+    assert queue.retry("a") == 1.0
+    queue.retry("b")
+    queue.shorten("b")
+    assert queue.retry("b") == 0.01
+    queue.shorten("never failed")
+    assert queue.retry("never failed") == 0.005
+
+
 def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[str]) -> None:
     """An item says how often its key failed before."""
     queue.add("a")

@@ -163,9 +163,9 @@ class ClaimController(Controller[ClaimEntry]):
     def on_claim(self, delta: Delta[ClaimEntry]) -> None:
         """Wake a claim that changed; drop what was remembered of one that is gone."""
         if delta.new is None:
+            self.forget_failures(delta)
             self._states.pop(delta.key, None)
             self.waiting.forget(delta.key)
-            self.queue.forget(delta.key)
             return
         self.annotator.saw(delta.new)
         if delta.new.view is not None:

@@ -169,14 +169,10 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed; one that took the name of another begins anew."""
-        old = delta.old
-        has_ended = old is not None and (delta.new is None or delta.new.uid != old.uid)
-        if has_ended:
+        self.forget_failures(delta)
+        if delta.has_ended:
             # No reconcile may come between the end of the one and the beginning of the other.
             self._forget(delta.key)
-        if has_ended or delta.change & Change.GENERATION:
-            # What has failed so far says nothing of another spec.
-            self.queue.forget(delta.key)
         if delta.new is None:
             self.wake(delta.key, reason="sandbox gone")
         elif delta.initial:

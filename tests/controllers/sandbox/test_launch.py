@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.refusals import BY_POLICY, deny
 from tests.support.volumes import WHOLE
 from tests.support.world import condition, controlled_by, open_world, pod_body, sandbox, tracking
 
@@ -293,19 +292,6 @@ async def test_a_sandbox_that_cannot_be_read_is_tried_again() -> None:
         world.plane.fail_next("get", "sandboxes", 500, times=3)
         await world.create(sandbox())
         assert world.find("pods") is None
-        await world.advance(1.0)
-        assert world.find("pods") is not None
-
-
-async def test_an_edited_sandbox_has_no_pause_for_what_failed_before() -> None:
-    """What had failed for an hour is mended by the edit, which a single failure then meets."""
-    async with open_world() as world:
-        deny(world, "create pods", BY_POLICY)
-        await world.create(sandbox())
-        await world.advance(3600.0)
-        world.plane.faults.clear()
-        world.plane.fail_next("get", "sandboxes", 500)
-        await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
         await world.advance(1.0)
         assert world.find("pods") is not None
 
