@@ -31,6 +31,7 @@ Json = dict[str, Any]
 LABELS = {"app": "agent-sandbox-controller"}
 NAMESPACE = "agent-sandbox-system"
 HOST = "sandbox-host"
+SHARDS = "agent-sandbox-controller-shards"
 DEPLOYMENT = named(objects("base"), "Deployment")
 POD = DEPLOYMENT["spec"]["template"]
 PATCH_FILES = [path for path, _ in all_patches()]
@@ -319,14 +320,21 @@ def test_each_shard_has_a_standby_and_may_write_its_lease() -> None:
     label = variable["valueFrom"]["fieldRef"]["fieldPath"]
     assert label == "metadata.labels['apps.kubernetes.io/pod-index']"
     assert "env" not in POD["spec"]["containers"][0]
-    role = named(objects("overlays/shards"), "Role", "agent-sandbox-controller-shards")
+    role = named(objects("overlays/shards"), "Role", SHARDS)
     (rule,) = role["rules"]
     wanted = {lease_of(Settings(shard=parse_shard(f"{pod}/{count}"))) for pod in range(2 * count)}
     assert set(rule["resourceNames"]) == wanted
-    binding = named(objects("overlays/shards"), "RoleBinding", "agent-sandbox-controller-shards")
+    binding = named(objects("overlays/shards"), "RoleBinding", SHARDS)
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     (subject,) = binding["subjects"]
     assert (subject["name"], subject["namespace"]) == (POD["spec"]["serviceAccountName"], NAMESPACE)
+
+
+def test_a_drain_never_takes_both_replicas_of_a_shard() -> None:
+    """Of all Pods of the shards one may be missing at a time."""
+    budget = named(objects("overlays/shards"), "PodDisruptionBudget", SHARDS)["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= POD["metadata"]["labels"].items()
 
 
 # -- the sidecar -----------------------------------------------------------------------------------
