@@ -19,7 +19,7 @@ def _site(name: str) -> Site:
 
 _NOTICED = _site("WorkQueue.add: drop self._admit(")
 _AT_IMPORT = _site("MAX_REASONS: constant")
-_UNNOTICED = _site("_MAX_DOUBLINGS: constant")
+_UNNOTICED = _site("_AFTER_EDIT_S: constant")
 
 
 @pytest.fixture(scope="module")
