@@ -13,12 +13,15 @@ from tests.support.patience import PATIENCE_S
 __all__ = ["run"]
 
 
-def run(installed: Environment, *arguments: str, **variables: str) -> str:
+def run(
+    installed: Environment, *arguments: str, limit_s: float = PATIENCE_S, **variables: str
+) -> str:
     """Run the Python of an environment and return all that it says.
 
     Args:
         installed: the environment.
         arguments: those of its Python.
+        limit_s: after so many seconds it has not ended.
         variables: of the process, beside those of this one.
 
     Raises:
@@ -33,7 +36,7 @@ def run(installed: Environment, *arguments: str, **variables: str) -> str:
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
-        ends = threading.Timer(PATIENCE_S, process.send_signal, [signal.SIGABRT])
+        ends = threading.Timer(limit_s, process.send_signal, [signal.SIGABRT])
         ends.start()
         said, _ = process.communicate()
         ends.cancel()

@@ -7,14 +7,18 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.client.cluster import CLAIMS, Cluster
 from tests.integrations.environments import environment
 from tests.integrations.program import run
 from tests.integrations.standin import StandIn
+from tests.support.patience import PATIENCE_S
 
 NAMESPACE = "agent-sandbox-system"
+# Dozens of tests one after the other, each of which waits for several processes.
+LIMIT_S = 4 * PATIENCE_S
 KUBECTL = Path(__file__).with_name("kubectl.py")
 
 
@@ -24,6 +28,7 @@ def command(path: Path, *words: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.timeout(LIMIT_S + PATIENCE_S)
 def test_the_integration_tests_pass(cluster: Cluster, standin: StandIn, tmp_path: Path) -> None:
     """All 42. No Sandbox has a /tmp of its own here: they use the folder that stands for it."""
     installed = environment("langchain-k8s")
@@ -40,6 +45,7 @@ def test_the_integration_tests_pass(cluster: Cluster, standin: StandIn, tmp_path
         installed,
         *("-m", "pytest", "-q", "-c", str(source / "pyproject.toml"), "-o", "log_cli=false"),
         str(tests),
+        limit_s=LIMIT_S,
         KUBECONFIG=cluster.kubeconfig,
         PATH=f"{commands}{os.pathsep}{os.environ['PATH']}",
     )
