@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # How Python shows a descriptor that the caller has closed. In this order each gets its
-            # own again, which no other file may have: a child would write its output there.
+            # How Python shows a descriptor that the caller has closed. In this order each file gets
+            # the number of its descriptor, which no other may have: a child would write there.
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     try:
         code = _perform(words)

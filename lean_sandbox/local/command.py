@@ -162,7 +162,7 @@ def _detach(settings: UpSettings) -> int:
     # Until it is up, the log of its name may be that of another one, which has the port.
     draft = make_folder() / f"local-{os.getpid()}.log"
     log = draft.with_name(f"local-{settings.server.port}.log") if settings.server.port else draft
-    # What interrupts before the fork would leave the file, and amid it be lost.
+    # A signal before the fork would leave the file behind, and one amid it would be lost.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ending())
     output = open_log(draft)
     reading, writing = os.pipe()

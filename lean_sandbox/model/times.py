@@ -106,7 +106,7 @@ def has_come(moment_s: float | None, now: datetime) -> bool:
 
 
 def time_left_s(moment_s: float | None, now: datetime) -> float | None:
-    """Return the seconds until a moment, None when it never comes; above 0 until it has come."""
+    """Return the seconds until a moment, zero or less once it has come, None if it never does."""
     if moment_s is None:
         return None
     left_s = moment_s - now.timestamp()

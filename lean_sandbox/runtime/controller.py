@@ -100,9 +100,9 @@ class Controller(Generic[E]):
         self.watches(cache, self.on_owned)
 
     def forget_failures(self, delta: Delta[E]) -> None:
-        """Have no long pause before an object of another spec, or another one of the name.
+        """Let an object that was edited, or made anew under its name, be retried soon.
 
-        What has failed before says nothing of it.
+        What has failed before says nothing of another spec, nor of another object.
         """
         old = delta.old
         new = delta.new

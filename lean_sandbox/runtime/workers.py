@@ -136,7 +136,8 @@ class Workers(Generic[K]):
 
     A reconcile that overruns its deadline is cancelled and retried. ``due_in_s`` is called after a
     failure: the seconds until something falls due for the key, such as its expiry, which no backoff
-    may delay; below zero since it is due, which counts if the reconcile began before that.
+    may delay; zero or less once it is due. What was due when the reconcile began does not count, as
+    that reconcile was to see to it.
     """
 
     def __init__(
@@ -294,7 +295,7 @@ class Workers(Generic[K]):
         except Exception as error:  # noqa: BLE001 -- a wrong hint must never end the reconciles
             self._callback_failed("due_in_s", item.key, error)
         if due_in_s is not None and due_in_s <= item.started_at - self._clock.monotonic():
-            # It was due when the reconcile began, which was to see to it.
+            # It was due when the reconcile began.
             due_in_s = None
         return self._queue.retry(item.key, no_later_than_s=due_in_s, not_before_s=retry_after_s)
 

@@ -214,7 +214,7 @@ class SandboxController(Controller[SandboxEntry]):
             self._enqueue(_concerned(delta), "service changed")
 
     def on_pvc(self, delta: Delta[PvcEntry]) -> None:
-        """Reconcile the Sandboxes that a volume claim may stand in the way of no longer."""
+        """Reconcile the Sandboxes of a volume claim that is gone, has no owner or another one."""
         is_owned = delta.new is not None and delta.new.owner is not None
         if delta.initial or (is_owned and Change.OWNERS not in delta.change):
             return

@@ -150,7 +150,7 @@ class SandboxReconcile:
         old = self._run.old
         # A step of its Pod may have been seen since it was marked.
         self._context.throttle.settled(self._run.key)
-        # Nothing goes before it is said why, unless the schema lets nothing be said.
+        # Nothing is deleted before the status says why, unless the schema refuses every status.
         is_mute = self._run.state.refused == entry.generation
         if not is_mute and not has_reason(
             old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED
